@@ -1,0 +1,65 @@
+/* atomic.h -- every atomic access of Karakuri, over libatomic_ops, with the order in the name.
+ * Nothing else includes atomic_ops.h. Under the thread sanitizer, which understands only the
+ * compiler's own intrinsics and no fences, the same names map to those intrinsics. */
+#ifndef KRI_RUNTIME_ATOMIC_H
+#define KRI_RUNTIME_ATOMIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__SANITIZE_THREAD__)
+#define KRI_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define KRI_TSAN 1
+#endif
+#endif
+
+#ifdef KRI_TSAN
+
+typedef size_t kri_atomic;
+
+static inline size_t kri_load_relaxed(const volatile kri_atomic *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+static inline size_t kri_load_acquire(const volatile kri_atomic *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline void kri_store_relaxed(volatile kri_atomic *p, size_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+static inline void kri_store_release(volatile kri_atomic *p, size_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline bool kri_cas(volatile kri_atomic *p, size_t old, size_t v)
+{
+    return __atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+static inline size_t kri_fetch_add(volatile kri_atomic *p, size_t n) { return __atomic_fetch_add(p, n, __ATOMIC_SEQ_CST); }
+/* The sanitizer knows no fences: a sequentially consistent read-modify-write of one shared word. */
+extern kri_atomic kri_fence_word;
+static inline void kri_fence(void) { (void)__atomic_fetch_add(&kri_fence_word, 1, __ATOMIC_SEQ_CST); }
+static inline unsigned char kri_load_byte(const volatile unsigned char *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+static inline void kri_store_byte(volatile unsigned char *p, unsigned char v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+
+#else
+
+#include <atomic_ops.h>
+
+typedef AO_t kri_atomic;
+_Static_assert(sizeof(kri_atomic) == sizeof(uintptr_t), "an atomic is one word");
+
+static inline size_t kri_load_relaxed(const volatile kri_atomic *p) { return AO_load(p); }
+static inline size_t kri_load_acquire(const volatile kri_atomic *p) { return AO_load_acquire(p); }
+static inline void kri_store_relaxed(volatile kri_atomic *p, size_t v) { AO_store(p, v); }
+static inline void kri_store_release(volatile kri_atomic *p, size_t v) { AO_store_release(p, v); }
+static inline bool kri_cas(volatile kri_atomic *p, size_t old, size_t v) { return AO_compare_and_swap_full(p, old, v) != 0; }
+static inline size_t kri_fetch_add(volatile kri_atomic *p, size_t n) { return AO_fetch_and_add_full(p, n); }
+static inline void kri_fence(void) { AO_nop_full(); }
+static inline unsigned char kri_load_byte(const volatile unsigned char *p) { return AO_char_load(p); }
+static inline void kri_store_byte(volatile unsigned char *p, unsigned char v) { AO_char_store(p, v); }
+
+#endif
+
+/* Keeps the compiler from moving memory accesses across; no instruction. */
+static inline void kri_compiler_barrier(void) { __asm__ volatile("" ::: "memory"); }
+
+#define KRI_LIKELY(x) __builtin_expect(!!(x), 1)
+#define KRI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define KRI_NOINLINE __attribute__((noinline))
+#define KRI_COLD __attribute__((noinline, cold))
+
+#endif

@@ -1,0 +1,93 @@
+/* worker.h -- one kernel thread that runs Lisp: its local buddy base, its side of the gate, its limits.
+ *
+ * The gate is a reader/writer lock whose readers pay nothing. Readers are workers that run Lisp and allocate; the writer
+ * is the collector. A worker is inside the gate while it runs Lisp and outside around everything that blocks. Outside it
+ * touches no cell and no Lisp stack; the collector answers for it. See runtime/gate.c and doc/gate.pml (the model).
+ *
+ * Who may touch a worker's fields: its own thread, at any time, all; the collector, while it holds the gate, all but
+ * `gate`; anybody, `requests` and the two limits (by the rules in Note [requests], runtime/gate.c). */
+#ifndef KRI_RUNTIME_WORKER_H
+#define KRI_RUNTIME_WORKER_H
+
+#include "runtime/atomic.h"
+#include "runtime/value.h"
+
+struct kri_heap;
+struct kr_context;
+struct kr_vm;
+
+/* Local free lists: cells of 2, 3, 5, 8 and 13 granules wait here at their tree positions. Conses are carved from a run. */
+enum { KRI_LOCAL_SIZES = 6 }; /* buddy indices 0..5: 1 2 3 5 8 13 granules */
+
+struct kri_worker {
+    /* -- the allocation fast path: this worker only -- */
+    char *run;                                /* next granule to carve; run == run_end: fetch another run */
+    char *run_end;
+    struct kri_cell *free[KRI_LOCAL_SIZES];   /* linked through slot[0]; headers say class 0 */
+
+    /* -- limits: poisoned by requesters, see Note [requests] -- */
+    kri_atomic lisp_limit;                    /* a frame must end at or below it; 0 when poisoned */
+    kri_atomic native_limit;                  /* the native stack must stay above it; all ones when poisoned */
+
+    struct kr_context *ctx;                   /* the context this worker runs */
+    struct kr_vm *vm;
+    struct kri_heap *heap;
+
+    /* -- what builtins hand to the virtual machine (lisp/vm.h) -- */
+    kr_value tail;                            /* KRI_IMM_TAIL_CALL: the function to call with argv[0..tail_argc) */
+    int tail_argc;
+    kr_value callee;                          /* the builtin that runs, for messages */
+
+    kri_atomic gate;                          /* 1 inside, 0 outside; written by the owner, read by the collector */
+    kri_atomic requests;                      /* enum kri_request bits */
+    void *method_cache;                       /* lisp/send.c; emptied by its owner when vm->method_epoch moved on */
+
+    struct kri_worker_gc *gc;                 /* runtime-private: quotas, native stack bounds, statistics, mark stack */
+    struct kri_worker *next;                  /* all workers of a heap; guarded by heap->workers_lock */
+};
+
+enum kri_request {
+    KRI_REQUEST_STOP = 1,       /* the collector wants the gate */
+    KRI_REQUEST_INTERRUPT = 2,  /* a Lisp interrupt waits: hooks.interrupt is called at the next poll */
+    KRI_REQUEST_HOOK = 4,       /* after-collection work (finalizers, *gc-hook*) waits: hooks.after_gc */
+};
+
+/* Attach the calling kernel thread to HEAP as a worker, inside the gate. NATIVE_BASE is the highest address of the native
+ * stack that may hold values, NATIVE_LIMIT the lowest usable one. NULL when memory is out. May stop. */
+struct kri_worker *kri_worker_new(struct kri_heap *heap, void *native_base, void *native_limit);
+/* Detach: gives the local base back. The calling thread must be W's; it is inside the gate and leaves it. */
+void kri_worker_free(struct kri_worker *w);
+
+/* Leave and enter the gate. Leave spills the callee-saved registers into the frame of the caller, so use them through
+ * kri_blocking where you can: F(ARG) runs outside the gate and may not touch cells or Lisp stacks. */
+void kri_blocking(struct kri_worker *w, void (*f)(void *arg), void *arg);
+/* A host that returns from the API stays attached but outside; its native stack is not scanned then. */
+void kri_gate_leave_host(struct kri_worker *w);
+void kri_gate_enter(struct kri_worker *w);
+/* Depth-less test, for assertions. */
+static inline bool kri_inside(const struct kri_worker *w) { return kri_load_relaxed(&w->gate) != 0; }
+
+/* Ask W to look up at its next poll. Any thread, also a signal handler (lock-free). */
+void kri_request(struct kri_worker *w, enum kri_request what);
+/* The slow half of a poll: yields the gate to a waiting collector, calls hooks.interrupt / hooks.after_gc (which may run
+ * Lisp and may raise), restores the limits. May collect. */
+void kri_poll_slow(struct kri_worker *w);
+/* For long builtins: cheap. May collect, may raise. */
+static inline void kri_poll(struct kri_worker *w)
+{
+    /* Relaxed is enough: kri_poll_slow re-reads `requests` with acquire. */
+    if (KRI_UNLIKELY(kri_load_relaxed(&w->lisp_limit) == 0))
+        kri_poll_slow(w);
+}
+/* The owner sets its limits through these: they keep the poison if a request waits. */
+void kri_set_lisp_limit(struct kri_worker *w, void *limit);
+void kri_set_native_limit(struct kri_worker *w, void *limit);
+/* True when the native stack is too deep for recursive C code to go on (128 KB are kept in hand). Clears false alarms
+ * made by poison. */
+bool kri_native_exhausted_slow(struct kri_worker *w);
+static inline bool kri_native_exhausted(struct kri_worker *w)
+{
+    return KRI_UNLIKELY((uintptr_t)__builtin_frame_address(0) < kri_load_relaxed(&w->native_limit)) && kri_native_exhausted_slow(w);
+}
+
+#endif
