@@ -1,0 +1,147 @@
+/* object.h -- the cells of Lisp's own classes, and tests and accessors for them. */
+#ifndef KRI_LISP_OBJECT_H
+#define KRI_LISP_OBJECT_H
+
+#include "runtime/heap.h"
+#include "runtime/value.h"
+
+enum kri_class_index {
+    KRI_CLASS_NONE = 0, /* also free cells */
+#define CLASS(enumerator, name, super, layout, values, element, slots) KRI_CLASS_##enumerator,
+#include "lisp/classes.def"
+#undef CLASS
+    KRI_CLASS_BUILTIN_COUNT,
+    KRI_CLASS_MAX = 65535
+};
+
+enum kri_element {
+    KRI_ELEMENT_NONE,    /* not a vector */
+    KRI_ELEMENT_T,       /* values */
+    KRI_ELEMENT_CHAR,    /* bytes, with a zero byte kept behind the last */
+    KRI_ELEMENT_BYTE,    /* the same, a byte vector that is not text (cstruct and kin) */
+    KRI_ELEMENT_BIT,     /* bits, least significant first in each byte */
+    KRI_ELEMENT_FLOAT,   /* doubles */
+    KRI_ELEMENT_INTEGER, /* int64_t */
+    KRI_ELEMENT_FOREIGN, /* slot[0] is the address of LENGTH bytes elsewhere */
+};
+
+/* The C side of a class; vm->classes[index]. A redefined class with another layout gets a new index under the same object. */
+struct kri_class {
+    kr_value object;          /* the metaclass instance; NIL for hidden classes */
+    kr_value *display;        /* display[d]: the ancestor's class object at depth d; display[depth] is OBJECT itself */
+    uint16_t super;           /* index, 0 for roots */
+    uint16_t depth;
+    uint16_t slots;           /* values after the header (instances), inherited ones included */
+    uint8_t element;          /* enum kri_element */
+    int32_t fixed_size;       /* vector classes with :size; else -1 */
+};
+
+struct kri_cons { struct kri_cell head; kr_value car, cdr; };
+struct kri_symbol {
+    struct kri_cell head;
+    kr_value plist;     /* association list */
+    kr_value value;     /* global value, KRI_UNBOUND without */
+    kr_value vtype;     /* fixnum: 0 constant, 1 variable, 2 special by defvar, 3 and up thread-local (deflocal) */
+    kr_value function;  /* always a function cell; vm->undefined when there is none */
+    kr_value pname;     /* string */
+    kr_value homepkg;   /* package or NIL */
+    kr_value special;   /* fixnum: index in every context's table of dynamic bindings; 0: never bound dynamically */
+};
+struct kri_metaclass {
+    struct kri_cell head;
+    kr_value plist, name, super, cix, vars, types, forwards, methods;
+    kr_value element_type, size; /* vectorclass only */
+};
+struct kri_package {
+    struct kri_cell head;
+    kr_value plist, names, use, symvector, symcount, intsymvector, intsymcount, shadows, used_by;
+};
+struct kri_ratio { struct kri_cell head; kr_value numerator, denominator; };
+struct kri_array {
+    struct kri_cell head;
+    kr_value plist, entity, rank, fill_pointer, offset, dim[7];
+};
+struct kri_readtable { struct kri_cell head; kr_value plist, syntax, macro, dispatch, readcase; };
+struct kri_thread {
+    struct kri_cell head;
+    kr_value plist, id, requester, request_sem, done_sem, func, args, result, context, idle, wait;
+};
+struct kri_condition { struct kri_cell head; kr_value plist, code, message, callee, form, extra, backtrace; };
+struct kri_pathname { struct kri_cell head; kr_value host, device, directory, name, type, version; };
+
+/* Vectors: head.length elements. */
+struct kri_vector { struct kri_cell head; kr_value at[]; };
+struct kri_string { struct kri_cell head; unsigned char byte[]; };
+struct kri_fvector { struct kri_cell head; double at[]; };
+struct kri_ivector { struct kri_cell head; int64_t at[]; };
+struct kri_foreign { struct kri_cell head; unsigned char *address; };
+struct kri_float_box { struct kri_cell head; double d; };
+/* head.length limbs, least significant first, normalised (no leading zero limb, never fits a fixnum). */
+struct kri_bignum { struct kri_cell head; int64_t sign; uint64_t limb[]; };
+struct kri_box { struct kri_cell head; kr_value value; };
+
+/* A function: what symbols' function cells, #'f and closures are. head.length is its signature: KRI_SIGNATURE(n) if it is
+ * bytecode with exactly n parameters and no more prologue than its frame; 0 otherwise. */
+#define KRI_SIGNATURE(n) ((uint32_t)(n) + 1)
+struct kri_function {
+    struct kri_cell head;
+    kr_value code;       /* struct kri_code */
+    kr_value captured[]; /* values and boxes */
+};
+
+struct kri_worker;
+typedef kr_value (*kri_builtin_fn)(struct kri_worker *w, int argc, kr_value *argv);
+typedef uint64_t kri_instruction; /* op:16 a:16 b:16 c:16, or op:16 a:16 bx:32 signed; lisp/opcodes.def */
+
+enum kri_code_flag {
+    KRI_CODE_MACRO = 1,        /* a macro: called with the arguments of the form unevaluated */
+    KRI_CODE_SPECIAL = 2,      /* names a special form: calling it is an error */
+    KRI_CODE_KEYS = 4,         /* &key */
+    KRI_CODE_REST = 8,         /* &rest */
+    KRI_CODE_ALLOW = 16,       /* &allow-other-keys */
+    KRI_CODE_METHOD = 32,      /* register 0 is self */
+    KRI_CODE_UNDEFINED = 64,   /* vm->undefined */
+};
+struct kri_code {
+    struct kri_cell head;        /* length: instructions */
+    /* values: 8, as classes.def says */
+    kr_value name;               /* symbol, or list such as (method-class :selector), or NIL */
+    kr_value constants;          /* vector */
+    kr_value lambda_list;        /* as written; of a builtin: its arglist, a string */
+    kr_value source;             /* (lambda (..) body..), or NIL */
+    kr_value documentation;      /* string or NIL */
+    kr_value file;               /* string or NIL */
+    kr_value lines;              /* %bytes: uint32 pairs (first instruction, line), ascending; or NIL */
+    kr_value keywords;           /* vector of the keywords of &key, in order; or NIL. Their registers follow rest's */
+    /* raw */
+    const kr_value *k;           /* the constants' elements */
+    kri_builtin_fn builtin;      /* not NULL: a builtin; argument count checked by the caller against min, max */
+    uint16_t nreq, nopt, nkey, flags;
+    uint16_t frame;              /* registers, outgoing call frames included */
+    uint16_t spare;
+    int32_t max;                 /* most arguments; -1: any */
+    uint32_t line;               /* of the definition */
+    uint32_t captures;
+    kri_instruction instr[];
+};
+
+static inline bool kri_is_cons(kr_value v) { return kri_has_class(v, KRI_CLASS_CONS); }
+static inline bool kri_is_list(kr_value v) { return kri_is_nil(v) || kri_is_cons(v); }
+static inline bool kri_is_function(kr_value v)
+{
+    return kri_is_pointer(v) && (kri_ptr(v)->cls == KRI_CLASS_COMPILED_CODE || kri_ptr(v)->cls == KRI_CLASS_CLOSURE);
+}
+static inline struct kri_cons *kri_cons_of(kr_value v) { return (struct kri_cons *)v.w; }
+static inline struct kri_vector *kri_vector_of(kr_value v) { return (struct kri_vector *)v.w; }
+static inline struct kri_string *kri_string_of(kr_value v) { return (struct kri_string *)v.w; }
+static inline struct kri_fvector *kri_fvector_of(kr_value v) { return (struct kri_fvector *)v.w; }
+static inline struct kri_ivector *kri_ivector_of(kr_value v) { return (struct kri_ivector *)v.w; }
+static inline struct kri_function *kri_function_of(kr_value v) { return (struct kri_function *)v.w; }
+static inline struct kri_code *kri_code_of(kr_value fn) { return (struct kri_code *)kri_function_of(fn)->code.w; }
+static inline struct kri_package *kri_package_of(kr_value v) { return (struct kri_package *)v.w; }
+static inline struct kri_metaclass *kri_metaclass_of(kr_value v) { return (struct kri_metaclass *)v.w; }
+/* car and cdr of a cons or NIL, without a check. */
+static inline kr_value kri_car(kr_value v) { return kri_is_nil(v) ? v : kri_slot(&kri_cons_of(v)->car); }
+static inline kr_value kri_cdr(kr_value v) { return kri_is_nil(v) ? v : kri_slot(&kri_cons_of(v)->cdr); }
+
+#endif
