@@ -75,6 +75,7 @@ void kri_chunk_table_free(struct kri_chunk_table *t);
 /* ---- the system (system.c) ---- */
 void *kri_system_map(size_t bytes, size_t alignment);   /* zeroed memory, or NULL */
 void kri_system_unmap(void *p, size_t bytes);
+void kri_system_huge_pages(void *p, size_t bytes);      /* asks for them */
 size_t kri_system_page_bytes(void);
 size_t kri_system_memory_bytes(void);                   /* physical memory, container limits respected */
 unsigned kri_system_cores(void);

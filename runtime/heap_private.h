@@ -36,8 +36,9 @@ struct kri_local_base {
     /* The node that is being carved; NULL: none. Carved granules are one-granule cells. */
     char *run_node;
     unsigned run_index;
-    /* Discipline rwlock only: the run, hidden from the inline fast path. */
+    /* Discipline rwlock only: run and lists, hidden from the inline fast paths. */
     char *hidden_run, *hidden_end;
+    struct kri_cell *hidden_free[KRI_LOCAL_SIZES];
     uint32_t quota[KRI_LOCAL_SIZES];          /* cells to fetch at the next refill; [0] counts granules for runs */
     uint32_t slow_count;                      /* slow paths since the last stress collection */
     uint64_t epoch;                           /* heap->collections when the quotas were adapted last */
@@ -45,8 +46,8 @@ struct kri_local_base {
     /* Statistics: what was handed to this worker; what waits in its base is subtracted at a stop. Written by the owner
      * (by the collector at a stop), read by kri_heap_get_stats with relaxed loads. */
     kri_atomic handed[KRI_SIZES + 1];         /* cells by index; last: large objects */
-    kri_atomic handed_granules;
-    kri_atomic held_granules;                 /* in this base, as of the last refill */
+    kri_atomic large_bytes;                   /* of the large objects among them */
+    kri_atomic held_granules;                 /* brought by the refills since the last stop */
 };
 
 struct kri_worker_gc {
@@ -93,10 +94,12 @@ struct kri_heap {
     size_t chunk_count, large_count;
     size_t heap_bytes, peak_bytes;            /* chunks and large objects, as mapped */
     size_t budget;                            /* bytes to hand out until the next collection */
-    size_t handed;                            /* bytes handed out since the last one */
-    size_t base_granules;                     /* free granules in base[] */
+    size_t handed, handed_large;              /* bytes handed out since the last one; those of them in large objects */
+    size_t live_small;                        /* live bytes in chunks, after the last collection */
+    size_t wanted;                            /* bytes a large object waits for at the limit: empty chunks make room */
     uint64_t freed_chunks;                    /* by the last collection */
-    uint32_t local_limit;                     /* granules one worker may hold */
+    unsigned bases;                           /* local bases in use */
+    uint32_t local_limit;                     /* granules one of them may hold */
     double factor;                            /* growth: budget = factor x live, see Note [growth] in heap.c */
     struct kri_local_base retired;            /* statistics of workers that are gone */
 
@@ -118,8 +121,9 @@ struct kri_heap {
  * the gate. */
 void kri_local_base_init(struct kri_worker *w);
 void kri_local_base_finish(struct kri_worker *w);
-/* At every stop, for each worker, also those outside the gate (H3): what is left of its run becomes maximal free blocks in the
- * global base, the worker's fast path finds an empty run. World stopped (or W's own thread). */
+/* At every stop (also kri_with_world_stopped), for each worker, also those outside the gate (H3): what is left of its run
+ * becomes maximal free blocks in the global base, its lists go back too, so that the statistics are exact and the fast paths
+ * find nothing. World stopped (or W's own thread). */
 void kri_close_runs(struct kri_worker *w);
 /* World stopped: sweep what is unswept (H4). Afterwards no mark byte of the heap is set. The step takes one chunk and may
  * be called by many threads at once; false when none was left to take. */
@@ -180,16 +184,8 @@ void kri_mark_finish(struct kri_heap *heap);
 
 /* ---- within the memory ---- */
 static inline size_t kri_block_bytes(unsigned index) { return (size_t)kri_fib[index] * KRI_GRANULE; }
-static inline void kri_base_lock(struct kri_heap *heap)
-{
-    if (heap->config.discipline != KRI_ALLOC_NONE)
-        pthread_mutex_lock(&heap->base_lock);
-}
-static inline void kri_base_unlock(struct kri_heap *heap)
-{
-    if (heap->config.discipline != KRI_ALLOC_NONE)
-        pthread_mutex_unlock(&heap->base_lock);
-}
+static inline void kri_base_lock(struct kri_heap *heap) { pthread_mutex_lock(&heap->base_lock); }
+static inline void kri_base_unlock(struct kri_heap *heap) { pthread_mutex_unlock(&heap->base_lock); }
 /* Sweep CHUNK, which the caller took from the unswept list: every maximal free node gets a header and goes to FOUND[its index];
  * marks are cleared. Returns the free granules. */
 size_t kri_sweep_chunk(struct kri_chunk *chunk, struct kri_free_list found[KRI_SIZES]);
