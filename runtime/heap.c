@@ -21,7 +21,7 @@ const uint32_t kri_fib[KRI_CHUNK_INDEX + 1] = {
 };
 
 enum {
-    INITIAL_BYTES = 8 << 20,
+    INITIAL_BYTES = 16 << 20,
     TREE_BYTES = KRI_TREE_GRANULES * KRI_GRANULE,
     REFILL_NODES = 64,             /* at most, so that base_lock is held briefly */
     STRESS_RUN = 4,                /* index of the runs in stress mode: 8 granules */
@@ -337,9 +337,12 @@ void kri_local_base_finish(struct kri_worker *w)
     kri_base_lock(heap);
     heap->bases--;
     set_local_limit_locked(heap);
-    for (unsigned k = 0; k <= KRI_SIZES; k++)
+    for (unsigned k = 0; k <= KRI_SIZES; k++) {
         count_handed(&heap->retired, k, kri_load_relaxed(&w->gc->base.handed[k]));
+        kri_store_relaxed(&w->gc->base.handed[k], 0);
+    }
     add_relaxed(&heap->retired.large_bytes, kri_load_relaxed(&w->gc->base.large_bytes));
+    kri_store_relaxed(&w->gc->base.large_bytes, 0);
     kri_base_unlock(heap);
 }
 
