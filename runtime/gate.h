@@ -29,6 +29,8 @@ void kri_gate_open(struct kri_worker *w);
 void kri_gate_yield_spilled(struct kri_worker *w);
 /* In the child after fork: only W is left; if it holds the writer's side it holds it still. */
 void kri_gate_after_fork(struct kri_worker *w);
+/* And frees the others (worker.c). */
+void kri_workers_after_fork(struct kri_worker *w);
 
 /* Note [spilling]
  * While a worker is outside the gate or collects, its stack is scanned from native_top up. Values may live only in registers

@@ -13,20 +13,22 @@ struct whole_worker {
     _Alignas(64) struct kri_worker_gc gc;
 };
 
+/* W is outside the gate; the lock is the collector's while it collects, so neither half sees a collection. */
 static void link_worker(struct kri_worker *w)
 {
     struct kri_heap *heap = w->heap;
     pthread_mutex_lock(&heap->workers_lock);
+    kri_local_base_init(w);
     w->next = heap->workers;
     heap->workers = w;
     heap->worker_count++;
     pthread_mutex_unlock(&heap->workers_lock);
 }
 
-/* Caller holds workers_lock, or is alone. */
 static void unlink_worker_locked(struct kri_worker *w)
 {
     struct kri_worker **p = &w->heap->workers;
+    kri_local_base_finish(w);
     while (*p != w)
         p = &(*p)->next;
     *p = w->next;
@@ -45,10 +47,8 @@ struct kri_worker *kri_worker_new(struct kri_heap *heap, void *native_base, void
     w->gc->worker = w;
     w->gc->stop = &whole->stop;
     kri_set_native_bounds(w, native_base, native_limit);
-    /* Outside still, so that a collection that runs now lets it in when it is over. The lock is the collector's meanwhile. */
     link_worker(w);
     kri_gate_enter(w);
-    kri_local_base_init(w);
     return w;
 }
 
@@ -56,9 +56,7 @@ void kri_worker_free(struct kri_worker *w)
 {
     struct kri_heap *heap = w->heap;
     assert(kri_inside(w));
-    kri_local_base_finish(w);
     kri_gate_leave_host(w);
-    /* A collector that saw it outside keeps the lock until it is done: so nobody looks at W any more afterwards. */
     pthread_mutex_lock(&heap->workers_lock);
     unlink_worker_locked(w);
     pthread_mutex_unlock(&heap->workers_lock);
@@ -73,6 +71,7 @@ void kri_set_native_bounds(struct kri_worker *w, void *base, void *limit)
     kri_set_native_limit(w, (char *)limit + (reserve < NATIVE_RESERVE ? reserve : (size_t)NATIVE_RESERVE));
 }
 
+/* World stopped, or the lock new. */
 void kri_workers_after_fork(struct kri_worker *w)
 {
     struct kri_heap *heap = w->heap;
@@ -80,7 +79,6 @@ void kri_workers_after_fork(struct kri_worker *w)
         next = o->next;
         if (o == w)
             continue;
-        kri_local_base_finish(o);
         unlink_worker_locked(o);
         free(o);
     }
