@@ -768,56 +768,70 @@ static size_t surplus_stw(const struct kri_heap *heap, size_t empty)
         size_t chunks = (missing + KRI_CHUNK_BYTES - 1) / KRI_CHUNK_BYTES;
         give = chunks > give ? chunks : give;
     }
-    return give < empty ? give : empty;
+    if (give > empty)
+        give = empty;
+    return give < heap->chunk_count ? give : heap->chunk_count - 1; /* one stays for the small things */
+}
+
+/* Put an empty chunk aside, if none is and there is another. */
+static void restore_reserve_stw(struct kri_heap *heap)
+{
+    struct kri_chunk **at = &heap->chunks, *c;
+
+    if (heap->reserve || heap->chunk_count < 2)
+        return;
+    while ((c = *at) != NULL && c->touched)
+        at = &c->next;
+    if (!c)
+        return;
+    *at = c->next;
+    heap->chunk_count--;
+    heap->reserve = c;
+    kri_set_header(kri_chunk_tree(c), kri_header(KRI_CLASS_FREE, KRI_CHUNK_INDEX, 0));
+}
+
+/* Unmap N empty chunks; there are as many. */
+static void release_empty_stw(struct kri_heap *heap, size_t n)
+{
+    struct kri_chunk **at = &heap->chunks, *c;
+
+    heap->freed_chunks = n;
+    heap->chunk_count -= n;
+    while (n > 0 && (c = *at) != NULL) {
+        if (c->touched) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        unmap_locked(heap, c);
+        n--;
+    }
 }
 
 /* Every chunk becomes unswept, those with live cells first: they fill up, and the empty ones stay for large requests or for
- * giving back. Empty ones that are too many go. */
+ * giving back. */
 static void queue_chunks_stw(struct kri_heap *heap)
 {
-    struct kri_chunk *all = heap->chunks, *c, *kept = NULL, *tail = NULL, *empty_queue = NULL;
-    size_t empty = 0, give;
+    struct kri_chunk *partial = NULL, *empty = NULL, **end = &heap->unswept;
 
-    for (c = all; c; c = c->next)
-        empty += !c->touched;
-    give = surplus_stw(heap, empty);
-    heap->freed_chunks = give;
-    heap->unswept = NULL;
-    while ((c = all) != NULL) {
-        all = c->next;
-        if (!c->touched && give) {
-            give--;
-            heap->chunk_count--;
-            unmap_locked(heap, c);
-            continue;
-        }
-        if (!c->touched && !heap->reserve && empty > 1) {
-            heap->chunk_count--;
-            heap->reserve = c;
-            kri_set_header(kri_chunk_tree(c), kri_header(KRI_CLASS_FREE, KRI_CHUNK_INDEX, 0));
-            empty = 0; /* one is enough */
-            continue;
-        }
+    for (struct kri_chunk *c = heap->chunks; c; c = c->next) {
+        struct kri_chunk **queue = c->touched ? &partial : &empty;
         c->state = KRI_CHUNK_UNSWEPT;
-        c->next = kept;
-        kept = c;
-        if (!c->touched) {
-            c->next_unswept = empty_queue;
-            empty_queue = c;
-        } else {
-            c->next_unswept = NULL;
-            if (tail)
-                tail->next_unswept = c;
-            else
-                heap->unswept = c;
-            tail = c;
-        }
+        c->next_unswept = *queue;
+        *queue = c;
     }
-    if (tail)
-        tail->next_unswept = empty_queue;
-    else
-        heap->unswept = empty_queue;
-    heap->chunks = kept;
+    *end = partial;
+    while (*end)
+        end = &(*end)->next_unswept;
+    *end = empty;
+}
+
+static size_t count_empty_stw(const struct kri_heap *heap)
+{
+    size_t n = 0;
+    for (const struct kri_chunk *c = heap->chunks; c; c = c->next)
+        n += !c->touched;
+    return n;
 }
 
 void kri_heap_after_mark(struct kri_heap *heap, uint64_t live_bytes, struct kri_gc_record *record)
@@ -829,6 +843,8 @@ void kri_heap_after_mark(struct kri_heap *heap, uint64_t live_bytes, struct kri_
     heap->live_bytes = live_bytes;
     heap->live_small = live_bytes - sort_large_stw(heap);
     set_budget_stw(heap, record->at);
+    restore_reserve_stw(heap);
+    release_empty_stw(heap, surplus_stw(heap, count_empty_stw(heap)));
     queue_chunks_stw(heap);
     set_local_limit_locked(heap);
     heap->handed = heap->handed_large = 0;

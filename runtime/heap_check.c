@@ -168,27 +168,49 @@ static bool check_worker(struct check *k, const struct kri_worker *w)
     return true;
 }
 
-bool kri_heap_check_stw(struct kri_heap *heap, char *message, size_t size)
+static bool check_all(struct check *k)
 {
-    struct check k = {heap, message, size, true};
+    struct kri_heap *heap = k->heap;
     size_t chunks = 0, large = 0;
 
     for (struct kri_worker *w = heap->workers; w; w = w->next)
-        if (!check_worker(&k, w))
+        if (!check_worker(k, w))
             return false;
     for (unsigned i = 0; i < KRI_SIZES; i++)
-        if (!check_list(&k, i))
+        if (!check_list(k, i))
             return false;
     for (struct kri_chunk *c = heap->chunks; c; c = c->next, chunks++)
-        if (!check_chunk(&k, c))
+        if (!check_chunk(k, c))
             return false;
     for (struct kri_chunk *c = heap->large; c; c = c->next, large++)
-        if (!check_large(&k, c))
+        if (!check_large(k, c))
             return false;
     if (chunks != heap->chunk_count || large != heap->large_count)
-        return fail(&k, "lists: %zu chunks and %zu large objects, counted %zu and %zu", chunks, large, heap->chunk_count,
+        return fail(k, "lists: %zu chunks and %zu large objects, counted %zu and %zu", chunks, large, heap->chunk_count,
                     heap->large_count);
-    return k.good;
+    return k->good;
+}
+
+/* After a violation: the lists' members as they were. The lists themselves may be broken. */
+static void clear_list_flags(struct kri_heap *heap)
+{
+    for (unsigned i = 0; i < KRI_SIZES; i++) {
+        struct kri_cell *c = heap->base[i].head;
+        for (size_t n = 0; n <= heap->base[i].count && kri_chunk_find(&heap->table, (uintptr_t)c); n++) {
+            c->flags &= (uint8_t)~SEEN_IN_LIST;
+            c = kri_ptr(c->slot[0]);
+        }
+    }
+}
+
+bool kri_heap_check_stw(struct kri_heap *heap, char *message, size_t size)
+{
+    struct check k = {heap, message, size, true};
+
+    if (check_all(&k))
+        return true;
+    clear_list_flags(heap);
+    return false;
 }
 
 static void check_stopped(struct kri_worker *w, void *arg)

@@ -88,7 +88,7 @@ struct kri_heap {
     uint32_t base_bits;                       /* bit k: base[k] is not empty */
     struct kri_chunk *chunks;                 /* every tree chunk, through next */
     struct kri_chunk *large;                  /* every large object, through next */
-    struct kri_chunk *unswept, *unswept_tail; /* through next_unswept */
+    struct kri_chunk *unswept;                /* through next_unswept */
     struct kri_chunk *reserve;                /* a chunk kept for the program's last words at the limit; in no other list */
     unsigned sweeping;                        /* chunks that workers are sweeping right now */
     size_t chunk_count, large_count;

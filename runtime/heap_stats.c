@@ -41,8 +41,12 @@ void kri_heap_get_stats(struct kri_worker *w, struct kri_heap_stats *out)
 
 void kri_heap_record(struct kri_heap *heap, const struct kri_gc_record *record)
 {
+    struct kri_gc_record *kept;
+
     kri_base_lock(heap);
-    heap->records[heap->record_count++ % KRI_RECORDS] = *record;
+    kept = &heap->records[heap->record_count++ % KRI_RECORDS];
+    *kept = *record;
+    kept->number = heap->record_count;
     heap->stop_ns += record->stop;
     heap->mark_ns += record->mark;
     heap->gc_ns += record->total;
