@@ -33,12 +33,14 @@ enum {
     BLOCK_ENTRIES = 1020,
     ARENA_BLOCKS = 32,               /* mapped at a time: 256 KB */
     KEPT_ARENAS = 4,                 /* over the collection */
-    RING = 16,                       /* cells under way from memory */
+    RING = 32,                       /* cells under way from memory */
     NEAR_BYTES = 256,                /* a neighbour: most likely in the cache already, or fetched next */
+    NEAR_AHEAD = 40,                 /* steps; more than a processor's own prefetch looks ahead */
     RANGE_WORDS = 512,
     SHARE_TICKS = 64,                /* cells from the ring between two looks at who starves */
     ALONE_CELLS = 30000,             /* a good half millisecond */
     ALONE_CHUNKS = 24,
+    TOUCHED_CACHE = 256,             /* chunk heads are 2 MB apart and compete for few places in a processor's cache */
     IDLE_SPINS = 500,
     MAX_MARKERS = 64,
     ENTRY_ADDRESS_BITS = 48,
@@ -56,6 +58,11 @@ struct arena {
     struct block block[ARENA_BLOCKS];
 };
 
+/* What was marked. */
+struct tally {
+    uint64_t cells, bytes;
+};
+
 struct kri_marker {
     struct kri_mark_state *state;
     const struct kri_layout *layouts;
@@ -63,8 +70,8 @@ struct kri_marker {
     struct block *top, *bottom;
     struct block *spare;             /* one kept against toggling at a block's border */
     struct block *weak;              /* weak cells met, chained through below */
-    struct kri_chunk *touched;       /* the chunk whose `touched` was set last */
-    uint64_t cells, bytes;
+    struct kri_chunk *touched[TOUCHED_CACHE]; /* chunks whose `touched` was set, by the low bits of their number */
+    struct tally tally;
     unsigned ticks, at;
     struct kri_cell *ring[RING];
     _Alignas(64) char pad[];
@@ -206,7 +213,7 @@ static void look_around(struct kri_marker *m)
     struct kri_mark_state *s = m->state;
     m->ticks = 0;
     if (m == s->marker && !s->called) {
-        if (m->cells > ALONE_CELLS)
+        if (m->tally.cells > ALONE_CELLS)
             call_helpers(s);
         return;
     }
@@ -354,72 +361,86 @@ static KRI_COLD void remember_weak(struct kri_marker *m, struct kri_cell *c)
     b->entry[b->count++] = (uintptr_t)c;
 }
 
-/* Push what C refers to, except that its last value may come back as the next cell to mark: when it is a neighbour. */
-static inline struct kri_cell *scan_cell(struct kri_marker *m, struct kri_cell *c)
+/* Push what C of layout L, no pair, refers to; its last value may be left for the caller: NIL if not. */
+static KRI_NOINLINE kr_value scan_other(struct kri_marker *m, struct kri_cell *c, struct kri_layout l)
 {
-    struct kri_layout l = m->layouts[c->cls];
-    kr_value last;
-    size_t n;
-
     switch (l.kind) {
     case KRI_LAYOUT_SLOTS:
-        n = l.slots;
-        if (KRI_LIKELY(n == 2)) {
-            push(m, kri_slot(&c->slot[0]));
+        if (l.slots == 0)
             break;
-        }
-        if (n == 0)
-            return NULL;
-        scan_values(m, c->slot, n - 1);
-        break;
+        scan_values(m, c->slot, l.slots - 1u);
+        return kri_slot(&c->slot[l.slots - 1]);
     case KRI_LAYOUT_VECTOR:
         scan_values(m, c->slot, c->length);
-        return NULL;
+        break;
     case KRI_LAYOUT_ALL:
         scan_values(m, c->slot, cell_words(c));
-        return NULL;
+        break;
     case KRI_LAYOUT_WEAK:
         remember_weak(m, c);
         if (l.slots > 1)
             scan_values(m, c->slot + 1, l.slots - 1u);
-        return NULL;
+        break;
     default: /* raw; weak tables are the hook's */
-        return NULL;
+        break;
     }
-    last = kri_slot(&c->slot[n - 1]);
-    if (!kri_is_pointer(last))
-        return NULL;
-    if (last.w - (uintptr_t)c + NEAR_BYTES < 2 * NEAR_BYTES)
-        return kri_ptr(last);
-    push_entry(m, last.w);
-    return NULL;
+    return KRI_NIL;
 }
 
-/* Set C's mark; false if it has one. Counts. */
-static inline bool mark(struct kri_marker *m, struct kri_cell *c)
+/* Push what C refers to, except that its last value may come back as the next cell to mark: when it is a neighbour. */
+static inline struct kri_cell *scan_cell(struct kri_marker *m, struct kri_cell *c)
+{
+    struct kri_layout l = m->layouts[c->cls];
+    uintptr_t step;
+    kr_value last;
+
+    if (KRI_LIKELY(l.kind == KRI_LAYOUT_SLOTS && l.slots == 2)) {
+        push(m, kri_slot(&c->slot[0]));
+        last = kri_slot(&c->slot[1]);
+    } else {
+        last = scan_other(m, c, l);
+    }
+    if (!kri_is_pointer(last))
+        return NULL;
+    step = last.w - (uintptr_t)c;
+    if (step + NEAR_BYTES >= 2 * NEAR_BYTES) {
+        push_entry(m, last.w);
+        return NULL;
+    }
+    /* Most likely it goes on in steps like this one. */
+    __builtin_prefetch((const void *)(last.w + NEAR_AHEAD * step));
+    return kri_ptr(last);
+}
+
+/* Set C's mark and count it; false if it has one. */
+static inline bool mark(struct kri_marker *m, struct kri_cell *c, struct tally *tally)
 {
     struct kri_chunk *chunk = kri_chunk_of(c);
     volatile unsigned char *byte = kri_mark_byte(c);
+    struct kri_chunk **seen = &m->touched[(uintptr_t)chunk >> KRI_UNIT_SHIFT & (TOUCHED_CACHE - 1)];
     unsigned buddy;
     /* Relaxed, as in kri_mark_cell: the sweep reads marks after the crew has met, which orders them. */
     if (kri_load_byte(byte))
         return false;
     buddy = c->buddy;
     kri_store_byte(byte, (unsigned char)(buddy + 1));
-    if (chunk != m->touched) {
-        m->touched = chunk;
+    if (*seen != chunk) {
+        *seen = chunk;
         if (!kri_load_byte(&chunk->touched))
             kri_store_byte(&chunk->touched, 1);
     }
-    m->cells++;
-    m->bytes += KRI_LIKELY(buddy <= KRI_CHUNK_INDEX) ? kri_fib[buddy] * KRI_GRANULE : kri_cell_bytes(c);
+    tally->cells++;
+    tally->bytes += KRI_LIKELY(buddy <= KRI_CHUNK_INDEX) ? kri_fib[buddy] * KRI_GRANULE : kri_cell_bytes(c);
     return true;
 }
 
 static inline void mark_and_scan(struct kri_marker *m, struct kri_cell *c)
 {
-    while (c && mark(m, c))
+    struct tally tally = {0, 0}; /* in registers: the store of a mark byte may alias what is in memory */
+    while (c && mark(m, c, &tally))
         c = scan_cell(m, c);
+    m->tally.cells += tally.cells;
+    m->tally.bytes += tally.bytes;
 }
 
 /* No memory for the stack: mark what ENTRY stands for, for the rescan to find. What was marked before needs no rescan, so each
@@ -428,9 +449,9 @@ static KRI_COLD void forget(struct kri_marker *m, uintptr_t entry)
 {
     const kr_value *from = (const kr_value *)entry_address(entry);
     size_t n = entry >> ENTRY_ADDRESS_BITS;
-    bool news = n == 0 && mark(m, (struct kri_cell *)entry);
+    bool news = n == 0 && mark(m, (struct kri_cell *)entry, &m->tally);
     while (n-- > 0)
-        if (kri_is_pointer(kri_slot(&from[n])) && mark(m, kri_ptr(kri_slot(&from[n]))))
+        if (kri_is_pointer(kri_slot(&from[n])) && mark(m, kri_ptr(kri_slot(&from[n])), &m->tally))
             news = true;
     if (news)
         kri_store_relaxed(&m->state->overflow, 1);
@@ -441,6 +462,7 @@ static KRI_COLD void forget(struct kri_marker *m, uintptr_t entry)
 static inline void prefetch_cell(struct kri_cell *c)
 {
     __builtin_prefetch(c);
+    __builtin_prefetch((char *)c + 16);
     __builtin_prefetch((const void *)kri_mark_byte(c), 1);
 }
 
@@ -768,7 +790,7 @@ static struct kri_marker *begin_marking(struct kri_mark_state *s)
         abort(); /* kri_mark_init mapped an arena and trim_arenas keeps one */
     s->block_limit = limit;
     for (unsigned i = 1; i <= s->helpers; i++) {
-        s->marker[i].cells = s->marker[i].bytes = 0;
+        s->marker[i].tally = (struct tally){0, 0};
         s->marker[i].weak = NULL;
     }
     begin_job(s, JOB_MARK);
@@ -784,11 +806,11 @@ static uint64_t end_marking(struct kri_mark_state *s, struct kri_gc_record *reco
     trim_arenas(s, KEPT_ARENAS);
     record->markers = 1;
     for (unsigned i = 0; i <= s->helpers; i++) {
-        bytes += s->marker[i].bytes;
-        if (s->marker[i].cells)
+        bytes += s->marker[i].tally.bytes;
+        if (s->marker[i].tally.cells)
             record->markers = i + 1;
         if (i < sizeof record->marked / sizeof *record->marked)
-            record->marked[i] = s->marker[i].cells;
+            record->marked[i] = s->marker[i].tally.cells;
     }
     return bytes;
 }
