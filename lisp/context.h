@@ -14,7 +14,8 @@
 
 #include "lisp/object.h"
 
-enum { KRI_FRAME_LINK = 3, KRI_HANDLER_WORDS = 4, KRI_SEGMENT_WORDS = 8192, KRI_FRAME_SLACK = 64 };
+enum { KRI_FRAME_LINK = 3, KRI_HANDLER_WORDS = 4, KRI_SEGMENT_WORDS = 8192, KRI_FRAME_SLACK = 64,
+       KRI_STACK_RESERVE_WORDS = 1 << 16 };
 
 struct kri_segment {
     struct kri_segment *prev;
@@ -37,9 +38,11 @@ struct kr_context {
     struct kri_worker *worker;
     struct kr_vm *vm;
     struct kri_segment *segment;      /* the newest */
+    struct kri_segment *spare;        /* one kept, so that calls across a boundary do not allocate each time */
+    bool overflowed;                  /* the stack limit was hit and its error is being handled */
     kr_value *base;                   /* current frame; kept up to date whenever C code runs */
     const kri_instruction *pc;        /* likewise: the instruction after the call */
-    kr_value *top;                    /* first free word above the current frame, while C code runs */
+    kr_value *top;                    /* first free word, while a builtin runs; NULL: the end of the current frame */
     kr_value *handler;                /* newest entry of the unwind chain, or NULL */
     size_t stack_words;               /* in all segments; bounded by vm->stack_limit_words */
 
@@ -52,6 +55,9 @@ struct kr_context {
 
     kr_value *locals;                 /* what a host holds between API calls; kr_scope_begin / kr_scope_end */
     size_t locals_count, locals_size;
+
+    kr_value *held;                   /* the mutex locks this context holds */
+    size_t held_count, held_size;
 
     kr_value thread;                  /* the Lisp thread object, NIL for the first */
     kr_value condition;               /* the condition being handled, for the REPL */
