@@ -26,6 +26,7 @@ struct kri_builtin {
 /* Defines BUILTIN in its package (exported unless "::"); its docstring answers to `documentation`. */
 void kri_define_builtin(struct kri_worker *w, const struct kri_builtin *b);
 /* Counts from an arglist's text: "(a b &optional c)" -> 2, 3; max -1 for any. False if the text is malformed. */
+kr_value kri_make_builtin(struct kri_worker *w, kr_value name, kri_builtin_fn fn, const char *arglist, const char *doc);
 bool kri_arity_parse(const char *arglist, int *min, int *max);
 
 /* The running builtin's argument I as ..., or its type error. */

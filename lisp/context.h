@@ -14,7 +14,8 @@
 
 #include "lisp/object.h"
 
-enum { KRI_FRAME_LINK = 3, KRI_HANDLER_WORDS = 4, KRI_SEGMENT_WORDS = 8192, KRI_FRAME_SLACK = 64 };
+enum { KRI_FRAME_LINK = 3, KRI_HANDLER_WORDS = 4, KRI_SEGMENT_WORDS = 8192, KRI_FRAME_SLACK = 64,
+       KRI_STACK_RESERVE_WORDS = 1 << 16 };
 
 struct kri_segment {
     struct kri_segment *prev;
@@ -37,9 +38,11 @@ struct kr_context {
     struct kri_worker *worker;
     struct kr_vm *vm;
     struct kri_segment *segment;      /* the newest */
+    struct kri_segment *spare;        /* one kept, so that calls across a boundary do not allocate each time */
+    bool overflowed;                  /* the stack limit was hit and its error is being handled */
     kr_value *base;                   /* current frame; kept up to date whenever C code runs */
     const kri_instruction *pc;        /* likewise: the instruction after the call */
-    kr_value *top;                    /* first free word above the current frame, while C code runs */
+    kr_value *top;                    /* first free word, while a builtin runs; NULL: the end of the current frame */
     kr_value *handler;                /* newest entry of the unwind chain, or NULL */
     size_t stack_words;               /* in all segments; bounded by vm->stack_limit_words */
 

@@ -34,6 +34,8 @@ struct kri_class {
     uint16_t slots;           /* values after the header (instances), inherited ones included */
     uint8_t element;          /* enum kri_element */
     int32_t fixed_size;       /* vector classes with :size; else -1 */
+    bool superseded;          /* the class was redefined: `methods` below serve the instances of this index */
+    kr_value methods;
 };
 
 struct kri_cons { struct kri_cell head; kr_value car, cdr; };

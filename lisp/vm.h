@@ -22,6 +22,10 @@ struct kr_vm {
     struct kri_symbols sym;           /* constant after kr_vm_new */
     kr_value nil_symbol;              /* the record of NIL: its class, property list, name */
     kr_value undefined;               /* what the function cell of an undefined function holds */
+    kr_value entry_function;          /* the function of pseudo-frames: bottom of a stack, entry from C, segment link */
+    kr_value stack_condition, memory_condition; /* made beforehand, for when nothing can be made */
+    kr_value condition_classes;       /* alist: code -> class, set by lib/core (lisp::%set-condition-classes) */
+    kr_value error_handler;           /* lisp::install-error-handler's; NIL: none */
     kr_value pkg_lisp, pkg_user, pkg_keyword, pkg_system, pkg_unix, pkg_compiler;
     kr_value packages;                /* list of all packages; guarded by package_lock */
     size_t special_count;             /* next free index of a special; guarded by `lock` */
@@ -34,7 +38,11 @@ struct kr_vm {
 
     struct kr_ref *refs;              /* handles; guarded by lock */
     kr_value roots;                   /* list of values kept for the VM's life */
+    kr_value finalizers;              /* list of (weak-pointer address . function); guarded by lock */
     void *threads;                    /* lisp/builtin_thread.c */
+    unsigned max_threads;
+    bool running;                     /* the world is made: hooks may run Lisp */
+    const char *library;              /* directory of the Lisp library, malloc'ed */
     void *random;                     /* spare for lisp/number.c */
 
     /* Lock order: contexts_lock, package_lock, lock. No Lisp code, allocation or error while one is held: a thread that
@@ -63,10 +71,18 @@ _Noreturn void kri_argument_error(struct kri_worker *w, int i, kr_value value, i
 /* Raise condition CONDITION (an instance of class error or a subclass): handlers are tried, then the thread's last resort. */
 _Noreturn void kri_raise(struct kri_worker *w, kr_value condition);
 _Noreturn void kri_error_memory(struct kri_worker *w, size_t bytes);
+/* Call the handlers that match CONDITION; returns when all decline. */
+void kri_signal(struct kri_worker *w, kr_value condition);
+/* The condition class of an EusLisp error code (lisp/class.c); error itself for codes without one. */
+kr_value kri_class_for_code(struct kri_worker *w, int code);
+/* The source line of instruction PC of CODE. */
+unsigned kri_code_line(const struct kri_code *code, const kri_instruction *pc);
 
 /* ---- running Lisp from C. Values and argv may lie anywhere; errors and throws pass through the caller by longjmp ---- */
 kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv);
 kr_value kri_call1(struct kri_worker *w, kr_value fn, kr_value a);
+/* Does the backtrace of W's context into a list of (function-name file line argument..), innermost first, at most N. */
+kr_value kri_backtrace(struct kri_worker *w, int n);
 kr_value kri_call2(struct kri_worker *w, kr_value fn, kr_value a, kr_value b);
 kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int argc, const kr_value *argv);
 /* FN may be a symbol, a function, or a quoted lambda list; returns the function to call, or raises ILLEGAL_FUNCTION. */
@@ -96,6 +112,8 @@ kr_value kri_compile_form(struct kri_worker *w, kr_value form);
 /* (lambda (..) ..) -> function without lexical environment. NAME is for messages. */
 kr_value kri_compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda);
 /* Expand a macro call once; *EXPANDED says whether FORM was one. */
+/* A method of class object CLASS; register 0 is self, slots are variables. */
+kr_value kri_compile_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value lambda_list, kr_value body);
 kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded);
 
 /* ---- making values; each raises the allocation error when the heap is full ---- */
@@ -169,6 +187,7 @@ static inline bool kri_is_vector(struct kr_vm *vm, kr_value v) { return kri_elem
 static inline size_t kri_length(kr_value vector) { return kri_ptr(vector)->length; }
 /* Is V an instance of class object CLASS or of a subclass? False for numbers. */
 bool kri_derivedp(struct kr_vm *vm, kr_value v, kr_value cls);
+bool kri_subclassp(struct kr_vm *vm, kr_value cls, kr_value super);
 bool kri_is_class(struct kr_vm *vm, kr_value v);
 /* The class object of V, NIL for numbers. */
 kr_value kri_class_of(struct kr_vm *vm, kr_value v);
@@ -180,7 +199,11 @@ kr_value kri_instantiate(struct kri_worker *w, kr_value cls, intptr_t size);
 /* The class record for a new class (or for new slots of an old one); lisp/class.c. */
 kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, kr_value slot_names, kr_value slot_types,
                           kr_value forwards, kr_value metaclass, kr_value element_type, intptr_t size);
-kr_value kri_find_method(struct kri_worker *w, unsigned cls, kr_value selector, kr_value *owner);
+kr_value kri_find_method(struct kri_worker *w, unsigned cls, kr_value selector, kr_value *owner); /* NIL: none */
+/* Add or replace a method of class object CLASS. */
+void kri_add_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value fn, kr_value doc);
+/* Index of slot NAME (a symbol, compared by name) among the instance variables of CLASS, or -1. */
+intptr_t kri_slot_index(struct kr_vm *vm, kr_value cls, kr_value name);
 
 /* ---- symbols and packages (lisp/package.c) ---- */
 kr_value kri_intern(struct kri_worker *w, const char *name, size_t bytes, kr_value package);

@@ -1,0 +1,160 @@
+/* builtin_object.c -- classes, instances, messages as Lisp sees them. */
+#include "lisp/interp.h"
+#include "lisp/send.h"
+
+KR_BUILTIN(send, "send", "(object selector &rest args)",
+           "Send OBJECT the message SELECTOR with ARGS: call the method found in its class or the nearest superclass, else "
+           "in the slot that forwards SELECTOR, else :nomethod with all arguments. Errors: object expected (a number), cannot find method.")
+{
+    kr_value selector = argv[1];
+    memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
+    int n = argc - 1;
+    kr_value fn = kri_send_slow(w, argv, &n, selector, KRI_NIL);
+    return kri_tail_call(w, fn, n);
+}
+
+KR_BUILTIN(send_message, "send-message", "(object class selector &rest args)",
+           "Send OBJECT the message SELECTOR, seeking the method from CLASS upward instead of from OBJECT's own class.")
+{
+    kr_value cls = kri_arg_class(w, argv, 1), selector = argv[2];
+    if (!kri_derivedp(w->vm, argv[0], cls))
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
+    kr_value fn = kri_find_method(w, (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix), selector, NULL);
+    if (kri_is_nil(fn))
+        kri_error(w, KRI_E_NO_METHOD, selector, "receiver %V, class %V", argv[0], cls);
+    memmove(argv + 1, argv + 3, (size_t)(argc - 3) * sizeof *argv);
+    return kri_tail_call(w, fn, argc - 2);
+}
+
+KR_BUILTIN(find_method, "find-method", "(object selector)",
+           "The method that OBJECT would run for SELECTOR as (class (selector function)), or nil.")
+{
+    const struct kri_cell *c = kri_cell(w->vm, argv[0]);
+    kr_value owner;
+    if (!c)
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
+    kr_value fn = kri_find_method(w, c->cls, argv[1], &owner);
+    if (kri_is_nil(fn))
+        return KRI_NIL;
+    return kri_list(w, 2, owner, kri_list(w, 2, argv[1], fn));
+}
+
+KR_BUILTIN(class, "class", "(object)", "The class of OBJECT; nil for numbers, which are no objects.")
+{
+    return kri_class_of(w->vm, argv[0]);
+}
+
+KR_BUILTIN(derivedp, "derivedp", "(object class)", "t if OBJECT is an instance of CLASS or of a subclass; nil for numbers.")
+{
+    return kri_bool(w, kri_derivedp(w->vm, argv[0], kri_arg_class(w, argv, 1)));
+}
+
+KR_BUILTIN(subclassp, "subclassp", "(class super)", "t if CLASS is SUPER or inherits from it.")
+{
+    return kri_bool(w, kri_subclassp(w->vm, kri_arg_class(w, argv, 0), kri_arg_class(w, argv, 1)));
+}
+
+KR_BUILTIN(classp, "classp", "(object)", "t if OBJECT is a class.") { return kri_bool(w, kri_is_class(w->vm, argv[0])); }
+
+KR_BUILTIN(instantiate, "instantiate", "(class &optional size)",
+           "A new instance of CLASS, its slots nil; of a vector class, with SIZE elements (nil, 0 or 0.0). Sends no message.")
+{
+    kr_value cls = kri_arg_class(w, argv, 0);
+    const struct kri_class *c = &w->vm->classes[kri_fixnum_value(kri_metaclass_of(cls)->cix)];
+    if (argc > 1 && !kri_is_nil(argv[1]) && (c->element == KRI_ELEMENT_NONE || c->fixed_size >= 0))
+        kri_error(w, KRI_E_ARGC, argv[1], "class %V takes no size", kri_metaclass_of(cls)->name);
+    intptr_t size = argc > 1 && !kri_is_nil(argv[1]) ? kri_arg_fixnum(w, argv, 1) : -1;
+    if (argc > 1 && size < 0 && c->element != KRI_ELEMENT_NONE)
+        kri_error(w, KRI_E_ARRAY_SIZE, argv[1], NULL);
+    return kri_instantiate(w, cls, size);
+}
+
+static struct kri_cell *slot_holder(struct kri_worker *w, kr_value *argv, size_t *index)
+{
+    struct kr_vm *vm = w->vm;
+    struct kri_cell *c = kri_cell(vm, argv[0]);
+    kr_value cls = kri_arg_class(w, argv, 1);
+    if (!c || !kri_derivedp(vm, argv[0], cls))
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
+    intptr_t i = kri_is_fixnum(argv[2]) ? kri_fixnum_value(argv[2]) : kri_slot_index(vm, cls, argv[2]);
+    if (i < 0 || i >= vm->classes[c->cls].slots || vm->classes[c->cls].element != KRI_ELEMENT_NONE)
+        kri_error(w, KRI_E_NO_SLOT, argv[2], "class %V has %V", kri_metaclass_of(cls)->name, kri_slot(&kri_metaclass_of(cls)->vars));
+    *index = (size_t)i;
+    return c;
+}
+
+KR_BUILTIN(slot, "slot", "(object class name-or-index)", "The value of OBJECT's slot, by name or index as CLASS counts them.")
+{
+    size_t i;
+    const struct kri_cell *c = slot_holder(w, argv, &i);
+    kr_value v = kri_slot(&c->slot[i]);
+    return kri_eq(v, KRI_UNBOUND) ? KRI_NIL : v;
+}
+
+KR_BUILTIN(setslot, "setslot", "(object class name-or-index value)", "Store VALUE in OBJECT's slot; returns VALUE.")
+{
+    size_t i;
+    struct kri_cell *c = slot_holder(w, argv, &i);
+    if (c->cls == KRI_CLASS_SYMBOL || c->cls == KRI_CLASS_CODE)
+        kri_error(w, KRI_E_CONSTANT, argv[2], "the slots of a symbol are set by its own functions");
+    kri_store(w, c, &c->slot[i], argv[3]);
+    return argv[3];
+}
+
+KR_BUILTIN(slot_by_name, "lisp::%slot-by-name", "(object name)", "The value of OBJECT's slot NAME; what (object . name) reads.")
+{
+    struct kr_vm *vm = w->vm;
+    const struct kri_cell *c = kri_cell(vm, argv[0]);
+    if (!c || kri_is_nil(vm->classes[c->cls].object))
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
+    intptr_t i = kri_slot_index(vm, vm->classes[c->cls].object, argv[1]);
+    if (i < 0 || i >= vm->classes[c->cls].slots)
+        kri_error(w, KRI_E_NO_SLOT, argv[1], "of %V", argv[0]);
+    kr_value v = kri_slot(&c->slot[i]);
+    return kri_eq(v, KRI_UNBOUND) ? KRI_NIL : v;
+}
+
+KR_BUILTIN(define_class, "lisp::%defclass", "(name super slots types forwards metaclass element-type size)",
+           "Make or redefine class NAME. SLOTS, TYPES and FORWARDS are vectors over its own slots, or nil.")
+{
+    return kri_define_class(w, kri_arg_symbol(w, argv, 0), argv[1], argv[2], argv[3], argv[4], argv[5], argv[6],
+                            kri_is_fixnum(argv[7]) ? kri_fixnum_value(argv[7]) : -1);
+}
+
+KR_BUILTIN(define_method, "lisp::%defmethod", "(class selector function &optional documentation)",
+           "Add FUNCTION, whose first argument is the receiver, as the method of CLASS for SELECTOR; returns SELECTOR.")
+{
+    kr_value cls = kri_arg_class(w, argv, 0);
+    if (!kri_is_symbol(argv[1]) || kri_is_nil(argv[1]))
+        kri_argument_error(w, 1, argv[1], KRI_E_NO_SYMBOL);
+    if (!kri_is_function(argv[2]))
+        kri_argument_error(w, 2, argv[2], KRI_E_ILLEGAL_FUNCTION);
+    kri_add_method(w, cls, argv[1], argv[2], kri_arg_optional(argc, argv, 3, KRI_NIL));
+    return argv[1];
+}
+
+KR_BUILTIN(class_by_index, "sys::class-by-index", "(index)", "The class with index INDEX, or nil.")
+{
+    intptr_t i = kri_arg_natural(w, argv, 0);
+    return (size_t)i < kri_load_acquire(&w->vm->class_count) ? w->vm->classes[i].object : KRI_NIL;
+}
+
+KR_BUILTIN(all_classes, "sys:list-all-classes", "()", "A list of all classes.")
+{
+    kr_value list = KRI_NIL;
+    for (size_t i = kri_load_acquire(&w->vm->class_count); i-- > 1;)
+        if (!kri_is_nil(w->vm->classes[i].object) && !w->vm->classes[i].superseded)
+            list = kri_cons(w, w->vm->classes[i].object, list);
+    return list;
+}
+
+KR_BUILTIN(method_cache, "sys::method-cache", "()", "(hits misses) of this thread's method cache; only misses are counted.")
+{
+    const struct kri_method_cache *c = w->method_cache;
+    return kri_list(w, 2, kri_fixnum((intptr_t)c->hits), kri_fixnum((intptr_t)c->misses));
+}
+
+const struct kri_builtin *const kri_builtins_object[] = {
+    &send_def, &send_message_def, &find_method_def, &class_def, &derivedp_def, &subclassp_def, &classp_def, &instantiate_def,
+    &slot_def, &setslot_def, &slot_by_name_def, &define_class_def, &define_method_def, &class_by_index_def, &all_classes_def,
+    &method_cache_def, NULL};

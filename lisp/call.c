@@ -1,0 +1,376 @@
+/* call.c -- C calls Lisp: entries into the virtual machine, protection, unwinding, the arrangement of arguments. */
+#include <stdio.h>
+#include <stdlib.h>
+#include "lisp/interp.h"
+#include "lisp/send.h"
+
+/* ---- entries ---- */
+
+static void entry_push(struct kri_worker *w, struct kri_entry *e, kr_value *record, bool barrier)
+{
+    struct kr_context *ctx = w->ctx;
+    e->prev = ctx->entry;
+    e->handler = record;
+    e->segment = ctx->segment;
+    e->base = ctx->base;
+    e->top = ctx->top;
+    e->pc = ctx->pc;
+    e->barrier = barrier;
+    record[0] = kri_tag_pointer(ctx->handler);
+    record[1] = kri_fixnum(KRI_HANDLER_NATIVE);
+    record[2] = kri_tag_pointer(e);
+    record[3] = kri_tag_pointer(ctx->base);
+    ctx->handler = record;
+    ctx->entry = e;
+}
+
+/* Restore what the entry found; SEGMENT is the one from before its record was placed. */
+static void entry_pop(struct kri_worker *w, struct kri_entry *e, struct kri_segment *segment)
+{
+    struct kr_context *ctx = w->ctx;
+    ctx->handler = kri_op_previous(e->handler);
+    ctx->entry = e->prev;
+    ctx->base = e->base;
+    ctx->top = e->top;
+    ctx->pc = e->pc;
+    if (ctx->segment != segment)
+        kri_segment_unlink_to(ctx, segment);
+}
+
+/* Not inlined: gcc's setjmp and longjmp may not meet in one function. */
+_Noreturn static KRI_NOINLINE void unwind_on(struct kri_worker *w)
+{
+    struct kri_entry *e = w->ctx->entry;
+    if (!e) {
+        fputs("karakuri: unwinding passed the outermost entry\n", stderr);
+        abort();
+    }
+    KRI_LONGJMP(e->jump);
+}
+
+_Noreturn void kri_unwind_to(struct kri_worker *w, kr_value *target, kr_value value)
+{
+    w->ctx->unwind_target = target;
+    w->ctx->unwind_value = value;
+    unwind_on(w);
+}
+
+/* Bindings made from C below an entry are undone here; Lisp frames' entries are kri_run's affair. */
+static void unwind_bindings(struct kr_context *ctx, const struct kri_entry *e)
+{
+    while (ctx->handler != e->handler) {
+        if (kri_handler_kind(ctx->handler) == KRI_HANDLER_BIND)
+            kri_op_unbind(ctx, ctx->handler);
+        else
+            ctx->handler = kri_op_previous(ctx->handler);
+    }
+}
+
+kr_value *kri_find_handler(struct kr_context *ctx, enum kri_handler_kind kind, kr_value tag)
+{
+    for (kr_value *h = ctx->handler; h; h = kri_op_previous(h))
+        if (kri_handler_kind(h) == kind && kri_eq(h[2], tag))
+            return h;
+    return NULL;
+}
+
+_Noreturn void kri_throw(struct kri_worker *w, kr_value tag, kr_value value)
+{
+    kr_value *h = kri_find_handler(w->ctx, KRI_HANDLER_CATCH, tag);
+    if (!h)
+        kri_error(w, KRI_E_NO_CATCHER, tag, NULL);
+    kri_unwind_to(w, h, value);
+}
+
+/* ---- calls ---- */
+
+enum { ENTRY_WORDS = KRI_FRAME_LINK + KRI_HANDLER_WORDS + KRI_FRAME_LINK };
+
+/* Run bytecode FN. The Lisp stack gets a pseudo-frame (its registers 0..3 are the entry's handler record, 4 the start of
+ * the call frame) and FN's frame. */
+static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv)
+{
+    struct kr_context *ctx = w->ctx;
+    struct kri_code *code = kri_code_of(fn);
+    struct kri_segment *segment = ctx->segment;
+    struct kri_entry e;
+    kr_value result;
+    if (kri_native_exhausted(w))
+        kri_error_stack(w);
+    if (kri_load_relaxed(&w->lisp_limit) == 0)
+        kri_poll_slow(w);
+    size_t need = (size_t)code->frame + (argc > code->frame ? (size_t)argc : 0);
+    kr_value *e_base = kri_stack_reserve(w, ENTRY_WORDS + need) + KRI_FRAME_LINK;
+    kr_value *base = e_base + KRI_HANDLER_WORDS + KRI_FRAME_LINK;
+    e_base[-3] = w->vm->entry_function;
+    e_base[-2] = kri_tag_pointer(ctx->pc);
+    e_base[-1] = kri_tag_pointer(ctx->base);
+    memmove(base, argv, (size_t)argc * sizeof *argv);
+    entry_push(w, &e, e_base, false);
+    ctx->depth++;
+    base[-3] = fn;
+    base[-2] = kri_tag_pointer(kri_exit_code);
+    base[-1] = kri_tag_pointer(e_base);
+    ctx->base = e_base;
+    ctx->pc = kri_exit_code;
+    ctx->top = base + argc;
+    bool done;
+    if (KRI_SETJMP(e.jump) == 0) {
+        if (kri_ptr(fn)->length != KRI_SIGNATURE(argc))
+            kri_arrange(w, code, fn, base, argc);
+        ctx->top = NULL;
+        done = kri_run(w, base, code->instr, false, &result);
+    } else {
+        /* Raised below: some builtin that the loop called, or the arrangement. Go on unwinding inside the loop. */
+        w = ctx->worker;
+        ctx->top = NULL;
+        done = kri_run(w, NULL, NULL, true, &result);
+    }
+    ctx->depth--;
+    entry_pop(w, &e, segment);
+    if (!done)
+        unwind_on(w);
+    return result;
+}
+
+kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv)
+{
+    struct kr_context *ctx = w->ctx;
+    kr_value *saved_top = ctx->top;
+    kr_value saved_callee = w->callee;
+    struct kri_segment *segment = ctx->segment;
+    kr_value result;
+    for (;;) {
+        if (!kri_is_function(fn))
+            fn = kri_coerce_function(w, fn);
+        struct kri_code *code = kri_code_of(fn);
+        if (code->flags & (KRI_CODE_MACRO | KRI_CODE_SPECIAL | KRI_CODE_UNDEFINED)) {
+            if (code->flags & KRI_CODE_UNDEFINED)
+                kri_error(w, KRI_E_UNDEFINED, KRI_NIL, NULL);
+            kri_error(w, KRI_E_ILLEGAL_FUNCTION, code->name, NULL);
+        }
+        if (!code->builtin) {
+            result = call_bytecode(w, fn, argc, argv);
+            break;
+        }
+        if (kri_native_exhausted(w))
+            kri_error_stack(w);
+        kr_value *frame = kri_stack_reserve(w, (size_t)argc + KRI_FRAME_SLACK);
+        memmove(frame, argv, (size_t)argc * sizeof *argv);
+        w->callee = fn;
+        ctx->top = frame + argc;
+        if (argc < code->nreq || (code->max >= 0 && argc > code->max))
+            kri_argc_error(w, fn, argc, frame);
+        result = code->builtin(w, argc, frame);
+        if (result.w != KRI_IMM_TAIL_CALL)
+            break;
+        fn = w->tail;
+        argc = w->tail_argc;
+        argv = frame;
+    }
+    ctx->top = saved_top;
+    w->callee = saved_callee;
+    if (ctx->segment != segment)
+        kri_segment_unlink_to(ctx, segment);
+    return result;
+}
+
+kr_value kri_call1(struct kri_worker *w, kr_value fn, kr_value a) { return kri_call(w, fn, 1, &a); }
+kr_value kri_call2(struct kri_worker *w, kr_value fn, kr_value a, kr_value b)
+{
+    kr_value argv[2] = {a, b};
+    return kri_call(w, fn, 2, argv);
+}
+
+kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int argc, const kr_value *argv)
+{
+    struct kr_context *ctx = w->ctx;
+    kr_value *saved_top = ctx->top;
+    struct kri_segment *segment = ctx->segment;
+    kr_value *frame = kri_stack_reserve(w, (size_t)argc + 3 + KRI_FRAME_SLACK);
+    frame[0] = object;
+    memcpy(frame + 1, argv, (size_t)argc * sizeof *argv);
+    ctx->top = frame + argc + 1;
+    int n = argc + 1;
+    kr_value fn = kri_send_slow(w, frame, &n, selector, KRI_NIL);
+    ctx->top = frame + n;
+    kr_value result = kri_call(w, fn, n, frame);
+    ctx->top = saved_top;
+    if (ctx->segment != segment)
+        kri_segment_unlink_to(ctx, segment);
+    return result;
+}
+
+kr_value kri_coerce_function(struct kri_worker *w, kr_value fn)
+{
+    if (kri_is_function(fn))
+        return fn;
+    if (kri_is_symbol(fn)) {
+        kr_value f = kri_symbol_function(w->vm, fn);
+        if (kri_code_of(f)->flags & KRI_CODE_UNDEFINED)
+            kri_error(w, KRI_E_UNDEFINED, fn, NULL);
+        return f;
+    }
+    if (kri_is_cons(fn) && kri_eq(kri_car(fn), w->vm->sym.lambda))
+        return kri_compile_lambda(w, KRI_NIL, fn);
+    /* (lambda-closure name env fenv (parameters) ..): what EusLisp prints for a closure; only its text is left. */
+    if (kri_is_cons(fn) && kri_eq(kri_car(fn), w->vm->sym.lambda_closure)) {
+        kr_value rest = kri_cdr(fn);
+        for (int i = 0; i < 3 && kri_is_cons(rest); i++)
+            rest = kri_cdr(rest);
+        return kri_compile_lambda(w, KRI_NIL, kri_cons(w, w->vm->sym.lambda, rest));
+    }
+    kri_error(w, KRI_E_ILLEGAL_FUNCTION, fn, NULL);
+}
+
+/* ---- protection ---- */
+
+bool kri_protect(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void *arg), void *arg, kr_value *result)
+{
+    struct kr_context *ctx = w->ctx;
+    struct kri_segment *segment = ctx->segment;
+    struct kri_entry e;
+    kr_value *top = kri_stack_reserve(w, KRI_HANDLER_WORDS + KRI_FRAME_SLACK);
+    entry_push(w, &e, top, true);
+    ctx->top = top + KRI_HANDLER_WORDS;
+    if (KRI_SETJMP(e.jump) == 0) {
+        *result = f(w, arg);
+        entry_pop(w, &e, segment);
+        return true;
+    }
+    w = ctx->worker;
+    unwind_bindings(ctx, &e);
+    kr_value value = ctx->unwind_target == e.handler ? ctx->unwind_value : KRI_NIL;
+    entry_pop(w, &e, segment);
+    ctx->overflowed = false;
+    ctx->unwind_target = NULL;
+    ctx->unwind_value = KRI_NIL;
+    *result = value;
+    return false;
+}
+
+kr_value kri_unwind_protect(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void *arg), void *arg,
+                            void (*cleanup)(struct kri_worker *w, void *arg))
+{
+    struct kr_context *ctx = w->ctx;
+    struct kri_segment *segment = ctx->segment;
+    struct kri_entry e;
+    kr_value *top = kri_stack_reserve(w, KRI_HANDLER_WORDS + KRI_FRAME_SLACK);
+    entry_push(w, &e, top, false);
+    ctx->top = top + KRI_HANDLER_WORDS;
+    if (KRI_SETJMP(e.jump) == 0) {
+        kr_value result = f(w, arg);
+        entry_pop(w, &e, segment);
+        cleanup(w, arg);
+        return result;
+    }
+    w = ctx->worker;
+    unwind_bindings(ctx, &e);
+    entry_pop(w, &e, segment);
+    kr_value *target = ctx->unwind_target;
+    kr_value value = ctx->unwind_value;
+    cleanup(w, arg);
+    kri_unwind_to(w, target, value);
+}
+
+kr_value kri_with_binding(struct kri_worker *w, kr_value symbol, kr_value value, kr_value (*f)(struct kri_worker *w, void *arg), void *arg)
+{
+    struct kr_context *ctx = w->ctx;
+    struct kri_symbol *s = kri_symbol_of(w->vm, symbol);
+    kr_value *saved_top = ctx->top;
+    struct kri_segment *segment = ctx->segment;
+    if (kri_fixnum_value(s->special) == 0)
+        kri_proclaim_special(w, symbol);
+    size_t i = (size_t)kri_fixnum_value(s->special);
+    if (!kri_dynamic_ensure(ctx, i))
+        kri_error_memory(w, i * sizeof(kr_value));
+    kr_value *h = kri_stack_reserve(w, KRI_HANDLER_WORDS + KRI_FRAME_SLACK);
+    h[0] = kri_tag_pointer(ctx->handler);
+    h[1] = kri_fixnum((intptr_t)(i << 3 | KRI_HANDLER_BIND));
+    h[2] = ctx->dynamic[i];
+    h[3] = kri_tag_pointer(ctx->base);
+    ctx->handler = h;
+    ctx->dynamic[i] = value;
+    ctx->top = h + KRI_HANDLER_WORDS;
+    kr_value result = f(w, arg);
+    kri_op_unbind(ctx, h);
+    ctx->top = saved_top;
+    if (ctx->segment != segment)
+        kri_segment_unlink_to(ctx, segment);
+    return result;
+}
+
+/* ---- arguments ---- */
+
+_Noreturn void kri_argc_error(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv)
+{
+    const struct kri_code *code = kri_code_of(fn);
+    int min = code->nreq, max = code->max;
+    if (code->flags & KRI_CODE_METHOD) {
+        min--;
+        max -= max > 0;
+        argc--;
+        argv++;
+    }
+    kr_value form = kri_cons(w, code->name, kri_list_from(w, argv, argc < 0 ? 0 : (size_t)(argc > 20 ? 20 : argc)));
+    if (max < 0)
+        kri_error(w, KRI_E_ARGC, form, "%d given, at least %d expected: %V", argc, min, code->lambda_list);
+    if (min == max)
+        kri_error(w, KRI_E_ARGC, form, "%d given, %d expected: %V", argc, min, code->lambda_list);
+    kri_error(w, KRI_E_ARGC, form, "%d given, %d to %d expected: %V", argc, min, max, code->lambda_list);
+}
+
+static int key_index(const struct kri_code *code, kr_value key)
+{
+    const struct kri_vector *keys = kri_vector_of(code->keywords);
+    for (unsigned i = 0; i < code->nkey; i++)
+        if (kri_eq(keys->at[i], key))
+            return (int)i;
+    return -1;
+}
+
+void kri_arrange(struct kri_worker *w, struct kri_code *code, kr_value fn, kr_value *base, int argc)
+{
+    int positional = code->nreq + code->nopt;
+    bool tail = code->flags & (KRI_CODE_REST | KRI_CODE_KEYS);
+    if (argc < code->nreq || (argc > positional && !tail))
+        kri_argc_error(w, fn, argc, base);
+    if (!tail) {
+        for (int i = argc; i < positional; i++)
+            base[i] = KRI_ABSENT;
+        return;
+    }
+    int extra = argc > positional ? argc - positional : 0;
+    kr_value keys[32], *key = keys;
+    kr_value *spill = NULL;
+    if (code->nkey > 32) {
+        kr_value v = kri_make_vector(w, code->nkey);
+        spill = kri_vector_of(v)->at;
+        key = spill;
+    }
+    if (code->flags & KRI_CODE_KEYS) {
+        for (unsigned i = 0; i < code->nkey; i++)
+            key[i] = KRI_ABSENT;
+        if (extra & 1)
+            kri_error(w, KRI_E_KEYWORD_EXPECTED, code->name, "a value is missing after %V", base[argc - 1]);
+        bool allow = code->flags & KRI_CODE_ALLOW;
+        for (int i = positional; i < argc; i += 2) {
+            if (!kri_is_symbol(base[i]) || kri_is_nil(base[i]))
+                kri_error(w, KRI_E_KEYWORD_EXPECTED, code->name, "%V is none; parameters: %V", base[i], code->lambda_list);
+            int j = key_index(code, base[i]);
+            if (j < 0 && !allow)
+                kri_error(w, KRI_E_NO_KEYWORD, base[i], "of %V; parameters: %V", code->name, code->lambda_list);
+            if (j >= 0 && kri_eq(key[j], KRI_ABSENT)) /* the first of duplicates wins */
+                key[j] = base[i + 1];
+        }
+    }
+    int at = positional;
+    if (code->flags & KRI_CODE_REST) {
+        kr_value rest = kri_list_from(w, base + positional, (size_t)extra);
+        base[at++] = rest;
+    }
+    if (code->flags & KRI_CODE_KEYS)
+        memcpy(base + at, key, code->nkey * sizeof *key);
+    for (int i = argc; i < positional; i++)
+        base[i] = KRI_ABSENT;
+}

@@ -1,0 +1,619 @@
+/* vm.c -- the virtual machine's loop.
+ *
+ * It does not recurse in C when bytecode calls bytecode: a call pushes a frame on the Lisp stack and goes on. Builtins are
+ * called directly; one whose last act is a call answers kri_tail_call, and the loop makes that call.
+ * Always true:
+ *   V1  Before anything that may collect, raise or call, ctx->base and ctx->pc are those of the running frame (SYNC).
+ *   V2  ctx->top is NULL, or the first word above the arguments of the builtin that runs.
+ *   V3  Every register below the top of the live frames holds a value whose cell has not been reused (Note [stale words]). */
+#include "lisp/interp.h"
+#include "lisp/opcode.h"
+#include "lisp/send.h"
+
+const kri_instruction kri_exit_code[1] = {KRI_OP_EXIT};
+const kri_instruction kri_segment_return_code[1] = {KRI_OP_SEGRETURN};
+
+/* ---- out-of-line halves of instructions ---- */
+
+static KRI_NOINLINE kr_value getvar_slow(struct kri_worker *w, kr_value symbol)
+{
+    kr_value v = kri_special(w, symbol);
+    if (kri_eq(v, KRI_UNBOUND))
+        kri_error(w, KRI_E_UNBOUND, symbol, NULL);
+    return v;
+}
+
+static inline kr_value kri_op_getvar(struct kri_worker *w, kr_value symbol)
+{
+    const struct kri_symbol *s = (const struct kri_symbol *)symbol.w;
+    kr_value v = kri_slot(&s->value);
+    if (KRI_LIKELY(kri_eq(s->special, kri_fixnum(0)) && !kri_eq(v, KRI_UNBOUND)))
+        return v;
+    return getvar_slow(w, symbol);
+}
+
+static inline void kri_op_setvar(struct kri_worker *w, kr_value symbol, kr_value v)
+{
+    struct kri_symbol *s = (struct kri_symbol *)symbol.w;
+    if (KRI_UNLIKELY(kri_eq(s->vtype, kri_fixnum(0))))
+        kri_error(w, KRI_E_CONSTANT, symbol, NULL);
+    if (KRI_LIKELY(kri_eq(s->special, kri_fixnum(0))))
+        kri_store(w, &s->head, &s->value, v);
+    else
+        kri_set_special(w, symbol, v);
+}
+
+static kr_value kri_op_function(struct kri_worker *w, kr_value symbol)
+{
+    kr_value f = kri_symbol_function(w->vm, symbol);
+    if (kri_code_of(f)->flags & KRI_CODE_UNDEFINED)
+        kri_error(w, KRI_E_UNDEFINED, symbol, NULL);
+    return f;
+}
+
+static KRI_NOINLINE kr_value kri_op_closure(struct kri_worker *w, kr_value code, unsigned n, kr_value *base, const kri_instruction *pc)
+{
+    const struct kri_code *c = (const struct kri_code *)code.w;
+    bool fixed = !c->nopt && !c->nkey && !(c->flags & (KRI_CODE_REST | KRI_CODE_KEYS | KRI_CODE_MACRO));
+    struct kri_function *f = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, fixed ? KRI_SIGNATURE(c->nreq) : 0, n + 1);
+    f->code = code;
+    for (unsigned i = 0; i < n; i++) {
+        unsigned from = kri_decode_b(pc[i]);
+        f->captured[i] = kri_decode_a(pc[i]) ? kri_function_of(base[-3])->captured[from] : base[from];
+    }
+    return kri_value_of(f);
+}
+
+static inline bool kri_op_self_ok(struct kr_vm *vm, kr_value self, kr_value cls, unsigned slots)
+{
+    const struct kri_cell *c = kri_cell(vm, self);
+    if (!c)
+        return false;
+    const struct kri_class *info = &vm->classes[c->cls];
+    if (kri_eq(info->object, cls) && info->slots >= slots)
+        return true;
+    return kri_derivedp(vm, self, cls) && (info->slots >= slots || info->element != KRI_ELEMENT_NONE);
+}
+
+static _Noreturn KRI_COLD void kri_op_bad_self(struct kri_worker *w, kr_value self, kr_value cls)
+{
+    kri_error(w, KRI_E_TYPE_MISMATCH, self, "self of a method of %V, an object of that class expected", kri_metaclass_of(cls)->name);
+}
+
+static KRI_NOINLINE kr_value kri_op_car(struct kri_worker *w, kr_value v)
+{
+    (void)v;
+    w->callee = kri_symbol_function(w->vm, w->vm->sym.car);
+    kri_argument_error(w, 0, v, KRI_E_NO_LIST);
+}
+
+static KRI_NOINLINE kr_value kri_op_cdr(struct kri_worker *w, kr_value v)
+{
+    w->callee = kri_symbol_function(w->vm, w->vm->sym.cdr);
+    kri_argument_error(w, 0, v, KRI_E_NO_LIST);
+}
+
+static inline void handler_push(struct kr_context *ctx, kr_value *base, kr_value *h, enum kri_handler_kind kind, size_t target)
+{
+    h[0] = kri_tag_pointer(ctx->handler);
+    h[1] = kri_fixnum((intptr_t)(target << 3 | kind));
+    h[3] = kri_tag_pointer(base);
+    ctx->handler = h;
+}
+
+static inline void kri_op_handler(struct kr_context *ctx, kr_value *base, const kri_instruction *pc, kr_value *h,
+                                  enum kri_handler_kind kind, int32_t distance)
+{
+    handler_push(ctx, base, h, kind, (size_t)(pc + distance - kri_code_of(base[-3])->instr));
+}
+
+static KRI_NOINLINE void kri_op_bind(struct kr_context *ctx, kr_value *base, kr_value *h, kr_value symbol, kr_value value)
+{
+    const struct kri_symbol *s = (const struct kri_symbol *)symbol.w;
+    size_t i = (size_t)kri_fixnum_value(s->special);
+    if (i == 0) { /* compiled as special, proclaimed since? no index: a local declaration */
+        kri_proclaim_special(ctx->worker, symbol);
+        i = (size_t)kri_fixnum_value(s->special);
+    }
+    if (!kri_dynamic_ensure(ctx, i))
+        kri_error_memory(ctx->worker, i * sizeof(kr_value));
+    h[2] = ctx->dynamic[i];
+    handler_push(ctx, base, h, KRI_HANDLER_BIND, i);
+    ctx->dynamic[i] = value;
+}
+
+void kri_op_unbind(struct kr_context *ctx, kr_value *h)
+{
+    ctx->dynamic[kri_handler_target(h)] = h[2];
+    ctx->handler = kri_op_previous(h);
+}
+
+static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
+
+static KRI_NOINLINE kr_value aref_slow(struct kri_worker *w, kr_value v, kr_value i)
+{
+    kr_value argv[2] = {v, i};
+    return kri_call(w, kri_symbol_function(w->vm, w->vm->sym.aref), 2, argv);
+}
+
+static KRI_NOINLINE void aset_slow(struct kri_worker *w, kr_value v, kr_value i, kr_value x)
+{
+    kr_value argv[3] = {v, i, x};
+    kri_call(w, kri_symbol_function(w->vm, w->vm->sym.aset), 3, argv);
+}
+
+/* ---- arithmetic ---- */
+
+#define KRI_ARITH(a, x, y, overflow, op, slow)                                                    \
+    do {                                                                                          \
+        kr_value x_ = (x), y_ = (y);                                                              \
+        long r_;                                                                                  \
+        if (KRI_LIKELY(kri_both_fixnums(x_, y_)) && !overflow((long)x_.w, (long)(y_.w - 1), &r_)) \
+            R(a) = (kr_value){(uintptr_t)r_};                                                     \
+        else if (kri_is_flonum(x_) && kri_is_flonum(y_)) {                                        \
+            kr_value f_ = kri_flonum_try(kri_flonum_value(x_) op kri_flonum_value(y_));           \
+            if (KRI_LIKELY(kri_is_flonum(f_)))                                                    \
+                R(a) = f_;                                                                        \
+            else {                                                                                \
+                SYNC();                                                                           \
+                R(a) = slow(w, x_, y_);                                                           \
+            }                                                                                     \
+        } else {                                                                                  \
+            SYNC();                                                                               \
+            R(a) = slow(w, x_, y_);                                                               \
+        }                                                                                         \
+    } while (0)
+
+#define KRI_ARITH_SUB(a, x, y)                                                                                   \
+    do {                                                                                                         \
+        kr_value x_ = (x), y_ = (y);                                                                             \
+        long r_;                                                                                                 \
+        if (KRI_LIKELY(kri_both_fixnums(x_, y_)) && !__builtin_ssubl_overflow((long)x_.w, (long)(y_.w - 1), &r_)) \
+            R(a) = (kr_value){(uintptr_t)r_};                                                                    \
+        else                                                                                                     \
+            KRI_FLOAT_ARITH(a, -, kri_sub);                                                                      \
+    } while (0)
+
+#define KRI_ARITH_MUL(a, x, y)                                                                                     \
+    do {                                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                                               \
+        long r_;                                                                                                   \
+        if (kri_both_fixnums(x_, y_) && !__builtin_smull_overflow((long)(x_.w - 1), kri_fixnum_value(y_), &r_)) \
+            R(a) = (kr_value){(uintptr_t)r_ + 1};                                                                  \
+        else                                                                                                       \
+            KRI_FLOAT_ARITH(a, *, kri_mul);                                                                        \
+    } while (0)
+
+#define KRI_FLOAT_ARITH(a, op, slow)                                                    \
+    do {                                                                                \
+        kr_value f_;                                                                    \
+        if (kri_is_flonum(x_) && kri_is_flonum(y_) &&                                   \
+            (f_ = kri_flonum_try(kri_flonum_value(x_) op kri_flonum_value(y_)), kri_is_flonum(f_))) \
+            R(a) = f_;                                                                  \
+        else {                                                                          \
+            SYNC();                                                                     \
+            R(a) = slow(w, x_, y_);                                                     \
+        }                                                                               \
+    } while (0)
+
+#define KRI_ARITH_DIV(a, x, y)                                                                                        \
+    do {                                                                                                              \
+        kr_value x_ = (x), y_ = (y);                                                                                  \
+        if (kri_both_fixnums(x_, y_) && kri_fixnum_value(y_) > 0)                                                     \
+            R(a) = kri_fixnum(kri_fixnum_value(x_) / kri_fixnum_value(y_));                                           \
+        else                                                                                                          \
+            KRI_FLOAT_ARITH(a, /, kri_div);                                                                           \
+    } while (0)
+
+#define KRI_ARITH_MOD(a, x, y)                                                            \
+    do {                                                                                  \
+        kr_value x_ = (x), y_ = (y);                                                      \
+        if (kri_both_fixnums(x_, y_) && kri_fixnum_value(y_) > 0)                         \
+            R(a) = kri_fixnum(kri_fixnum_value(x_) % kri_fixnum_value(y_));               \
+        else {                                                                            \
+            SYNC();                                                                       \
+            R(a) = kri_mod(w, x_, y_);                                                    \
+        }                                                                                 \
+    } while (0)
+
+#define KRI_ARITH_IMMEDIATE(a, x, n)                                                      \
+    do {                                                                                  \
+        kr_value x_ = (x);                                                                \
+        long r_;                                                                          \
+        if (KRI_LIKELY(kri_is_fixnum(x_)) && !__builtin_saddl_overflow((long)x_.w, (long)(n) * 2, &r_)) \
+            R(a) = (kr_value){(uintptr_t)r_};                                             \
+        else {                                                                            \
+            SYNC();                                                                       \
+            R(a) = kri_add(w, x_, kri_fixnum(n));                                         \
+        }                                                                                 \
+    } while (0)
+
+/* Fixnum order is word order. A NaN is never a flonum word, so the float path needs no care for it. */
+#define KRI_COMPARE(t, x, y, op, slow)                              \
+    do {                                                            \
+        kr_value x_ = (x), y_ = (y);                                \
+        if (KRI_LIKELY(kri_both_fixnums(x_, y_)))                   \
+            t = (long)x_.w op(long) y_.w;                           \
+        else if (kri_is_flonum(x_) && kri_is_flonum(y_))            \
+            t = kri_flonum_value(x_) op kri_flonum_value(y_);       \
+        else {                                                      \
+            SYNC();                                                 \
+            t = slow;                                               \
+        }                                                           \
+    } while (0)
+
+#define KRI_COMPARE_IMMEDIATE(t, x, n, op, slow)                    \
+    do {                                                            \
+        kr_value x_ = (x), y_ = kri_fixnum(n);                      \
+        if (KRI_LIKELY(kri_is_fixnum(x_)))                          \
+            t = (long)x_.w op(long) y_.w;                           \
+        else {                                                      \
+            SYNC();                                                 \
+            t = slow;                                               \
+        }                                                           \
+    } while (0)
+
+#define KRI_AREF(a, x, y)                                                                       \
+    do {                                                                                        \
+        kr_value x_ = (x), y_ = (y);                                                            \
+        const struct kri_cell *c_ = kri_ptr(x_);                                                \
+        if (kri_is_pointer(x_) && kri_is_fixnum(y_) && (uintptr_t)kri_fixnum_value(y_) < c_->length) { \
+            size_t i_ = (size_t)kri_fixnum_value(y_);                                           \
+            if (c_->cls == KRI_CLASS_VECTOR) {                                                  \
+                R(a) = kri_slot(&c_->slot[i_]);                                                 \
+                NEXT;                                                                           \
+            }                                                                                   \
+            if (c_->cls == KRI_CLASS_FLOAT_VECTOR) {                                            \
+                kr_value f_ = kri_flonum_try(((const struct kri_fvector *)c_)->at[i_]);         \
+                if (KRI_LIKELY(kri_is_flonum(f_))) {                                            \
+                    R(a) = f_;                                                                  \
+                    NEXT;                                                                       \
+                }                                                                               \
+            } else if (c_->cls == KRI_CLASS_STRING) {                                           \
+                R(a) = kri_fixnum(((const struct kri_string *)c_)->byte[i_]);                   \
+                NEXT;                                                                           \
+            }                                                                                   \
+        }                                                                                       \
+        SYNC();                                                                                 \
+        R(a) = aref_slow(w, x_, y_);                                                            \
+    } while (0)
+
+#define KRI_ASET(v, x, y)                                                                       \
+    do {                                                                                        \
+        kr_value v_ = (v), x_ = (x), y_ = (y);                                                  \
+        struct kri_cell *c_ = kri_ptr(x_);                                                      \
+        if (kri_is_pointer(x_) && kri_is_fixnum(y_) && (uintptr_t)kri_fixnum_value(y_) < c_->length) { \
+            size_t i_ = (size_t)kri_fixnum_value(y_);                                           \
+            if (c_->cls == KRI_CLASS_VECTOR) {                                                  \
+                kri_store(w, c_, &c_->slot[i_], v_);                                            \
+                NEXT;                                                                           \
+            }                                                                                   \
+            if (c_->cls == KRI_CLASS_FLOAT_VECTOR && kri_is_flonum(v_)) {                       \
+                ((struct kri_fvector *)c_)->at[i_] = kri_flonum_value(v_);                      \
+                NEXT;                                                                           \
+            }                                                                                   \
+        }                                                                                       \
+        SYNC();                                                                                 \
+        aset_slow(w, x_, y_, v_);                                                               \
+    } while (0)
+
+/* ---- the loop ---- */
+
+bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bool unwinding, kr_value *result)
+{
+    static const void *const labels[] = {
+#define OP(name, operands, meaning, code) &&op_##name,
+#include "lisp/opcodes.def"
+#undef OP
+    };
+    struct kr_context *const ctx = w->ctx;
+    struct kr_vm *const vm = w->vm;
+    const kr_value *k = NULL;
+    kri_instruction i;
+    /* A call that is not the simple case: function, frame start, argument count. */
+    kr_value call_fn;
+    kr_value *call_frame;
+    int call_argc;
+
+#define R(n) base[n]
+#define K(n) k[n]
+#define A kri_decode_a(i)
+#define B kri_decode_b(i)
+#define C kri_decode_c(i)
+#define SB kri_decode_sb(i)
+#define SC kri_decode_sc(i)
+#define BX kri_decode_bx(i)
+#define JUMP(distance) (pc += (distance))
+#define SYNC() (ctx->base = base, ctx->pc = pc)
+#define NEXT                                \
+    do {                                    \
+        i = *pc++;                          \
+        goto *labels[kri_decode_op(i)];     \
+    } while (0)
+
+/* Enter bytecode CODE_ of FN_ in the frame whose start is F_. */
+#define ENTER(fn_arg, frame_arg, argc_arg)                                                                          \
+    do {                                                                                                \
+        kr_value fn_ = (fn_arg);                                                                            \
+        kr_value *frame_ = (frame_arg);                                                                     \
+        if (KRI_LIKELY(kri_ptr(fn_)->length == KRI_SIGNATURE(argc_arg))) {                              \
+            const struct kri_code *code_ = kri_code_of(fn_);                                            \
+            kr_value *base_ = frame_ + KRI_FRAME_LINK;                                                  \
+            if (KRI_LIKELY((uintptr_t)(base_ + code_->frame) <= kri_load_relaxed(&w->lisp_limit))) {    \
+                base_[-3] = fn_;                                                                        \
+                base_[-2] = kri_tag_pointer(pc);                                                        \
+                base_[-1] = kri_tag_pointer(base);                                                      \
+                base = base_;                                                                           \
+                pc = code_->instr;                                                                      \
+                k = code_->k;                                                                           \
+                NEXT;                                                                                   \
+            }                                                                                           \
+        }                                                                                               \
+        call_fn = fn_;                                                                                  \
+        call_frame = frame_;                                                                            \
+        call_argc = (int)(argc_arg);                                                                      \
+        goto call_generic;                                                                              \
+    } while (0)
+#define KRI_CALL_GLOBAL(a, n, symbol) ENTER(kri_slot(&((struct kri_symbol *)(symbol).w)->function), &R(a), n)
+#define KRI_CALL_VALUE(a, n)                                    \
+    do {                                                        \
+        kr_value f_ = R(a);                                     \
+        if (KRI_LIKELY(kri_is_function(f_)))                    \
+            ENTER(f_, &R(a), n);                                \
+        call_fn = f_;                                           \
+        call_frame = &R(a);                                     \
+        call_argc = (int)(n);                                   \
+        goto call_generic;                                      \
+    } while (0)
+#define KRI_SEND(a, n, sel_arg)                                                                        \
+    do {                                                                                                \
+        kr_value sel_ = (sel_arg);                                                                     \
+        const struct kri_cell *c_ = kri_cell(vm, R((a) + KRI_FRAME_LINK));                              \
+        if (KRI_LIKELY(c_ != NULL)) {                                                                   \
+            const struct kri_method_entry *e_ = kri_method_probe(w, c_->cls, sel_);                     \
+            if (KRI_LIKELY(e_->cls == c_->cls && kri_eq(e_->selector, sel_) &&                          \
+                           kri_method_cache_valid(w)))                                                  \
+                ENTER(e_->function, &R(a), n);                                                          \
+        }                                                                                               \
+        SYNC();                                                                                         \
+        ctx->top = &R((a) + KRI_FRAME_LINK + (n));                                                      \
+        call_argc = (int)(n);                                                                           \
+        call_frame = &R(a);                                                                             \
+        call_fn = kri_send_slow(w, call_frame + KRI_FRAME_LINK, &call_argc, sel_, KRI_NIL);             \
+        ctx->top = NULL;                                                                                \
+        goto call_generic;                                                                              \
+    } while (0)
+#define KRI_SEND_SUPER(a, n, pair)                                                                      \
+    do {                                                                                                \
+        kr_value p_ = (pair);                                                                           \
+        SYNC();                                                                                         \
+        ctx->top = &R((a) + KRI_FRAME_LINK + (n));                                                      \
+        call_argc = (int)(n);                                                                           \
+        call_frame = &R(a);                                                                             \
+        call_fn = kri_send_slow(w, call_frame + KRI_FRAME_LINK, &call_argc, kri_cdr(p_), kri_car(p_));  \
+        ctx->top = NULL;                                                                                \
+        goto call_generic;                                                                              \
+    } while (0)
+#define KRI_APPLY(a, n)                                                                                 \
+    do {                                                                                                \
+        call_frame = &R(a);                                                                             \
+        call_argc = (int)(n);                                                                           \
+        goto call_apply;                                                                                \
+    } while (0)
+#define KRI_RETURN(value)                               \
+    do {                                                \
+        kr_value v_ = (value);                          \
+        kr_value *b_ = base;                            \
+        pc = kri_untag_pointer(b_[-2]);                 \
+        base = kri_untag_pointer(b_[-1]);               \
+        b_[-3] = v_;                                    \
+        k = kri_code_of(base[-3])->k;                   \
+        NEXT;                                           \
+    } while (0)
+#define KRI_BUILTIN_BODY() kri_unreachable_op()
+#define KRI_SEGMENT_RETURN()                                        \
+    do {                                                            \
+        kr_value v_ = R(3), *to_ = kri_untag_pointer(R(0));         \
+        pc = kri_untag_pointer(R(2));                               \
+        base = kri_untag_pointer(R(1));                             \
+        kri_segment_unlink_to(ctx, ctx->segment->prev);             \
+        *to_ = v_;                                                  \
+        k = kri_code_of(base[-3])->k;                               \
+    } while (0)
+#define KRI_EXIT()                  \
+    do {                            \
+        *result = R(4);             \
+        SYNC();                     \
+        return true;                \
+    } while (0)
+#define KRI_RESUME(a)                                       \
+    do {                                                    \
+        ctx->unwind_target = kri_untag_pointer(R(a));       \
+        ctx->unwind_value = R((a) + 1);                     \
+        goto unwind;                                        \
+    } while (0)
+#define KRI_THROW(tag, value)                               \
+    do {                                                    \
+        kr_value tag_ = (tag);                              \
+        SYNC();                                             \
+        ctx->unwind_target = kri_find_handler(ctx, KRI_HANDLER_CATCH, tag_);            \
+        if (!ctx->unwind_target)                            \
+            kri_error(w, KRI_E_NO_CATCHER, tag_, NULL);     \
+        ctx->unwind_value = (value);                        \
+        goto unwind;                                        \
+    } while (0)
+#define KRI_RETURN_FROM(tag, value)                         \
+    do {                                                    \
+        kr_value tag_ = (tag);                              \
+        SYNC();                                             \
+        ctx->unwind_target = kri_find_handler(ctx, KRI_HANDLER_BLOCK, tag_);            \
+        if (!ctx->unwind_target)                            \
+            kri_error(w, KRI_E_NO_BLOCK, KRI_NIL, "the block was left before");         \
+        ctx->unwind_value = (value);                        \
+        goto unwind;                                        \
+    } while (0)
+
+    if (unwinding)
+        goto unwind;
+    k = kri_code_of(base[-3])->k;
+    NEXT;
+
+#define OP(name, operands, meaning, code) \
+op_##name:                                \
+    {                                     \
+        code;                             \
+    }                                     \
+    NEXT;
+#include "lisp/opcodes.def"
+#undef OP
+
+call_generic:
+    for (;;) {
+        if (KRI_UNLIKELY(!kri_is_function(call_fn))) {
+            SYNC();
+            ctx->top = call_frame + KRI_FRAME_LINK + call_argc;
+            call_fn = kri_coerce_function(w, call_fn);
+            ctx->top = NULL;
+        }
+        struct kri_code *code = kri_code_of(call_fn);
+        kr_value *argv = call_frame + KRI_FRAME_LINK;
+        if (code->builtin) {
+            SYNC();
+            w->callee = call_fn;
+            if (KRI_UNLIKELY(call_argc < code->nreq || (code->max >= 0 && call_argc > code->max)))
+                kri_argc_error(w, call_fn, call_argc, argv);
+            ctx->top = argv + call_argc;
+            kr_value v = code->builtin(w, call_argc, argv);
+            ctx->top = NULL;
+            if (KRI_UNLIKELY(v.w == KRI_IMM_TAIL_CALL)) {
+                call_fn = w->tail;
+                call_argc = w->tail_argc;
+                continue;
+            }
+            *call_frame = v;
+            NEXT;
+        }
+        if (KRI_UNLIKELY(code->flags & (KRI_CODE_MACRO | KRI_CODE_SPECIAL | KRI_CODE_UNDEFINED))) {
+            SYNC();
+            if (code->flags & KRI_CODE_UNDEFINED)
+                kri_error(w, KRI_E_UNDEFINED, kri_decode_op(pc[-1]) == KRI_OP_CALLG ? k[kri_decode_c(pc[-1])] : KRI_NIL, NULL);
+            kri_error(w, KRI_E_ILLEGAL_FUNCTION, code->name, NULL);
+        }
+        /* Bytecode whose arguments must be arranged, or for which the stack is short, or a poll is due. */
+        size_t need = (size_t)code->frame + (call_argc > code->frame ? (size_t)call_argc : 0);
+        if ((uintptr_t)(argv + need) > kri_load_relaxed(&w->lisp_limit)) {
+            SYNC();
+            ctx->top = argv + call_argc;
+            call_frame[0] = call_fn;
+            if (kri_load_relaxed(&w->lisp_limit) == 0)
+                kri_poll_slow(w);
+            if (argv + need > ctx->segment->limit) {
+                if (!kri_segment_link(w, need + 2 * KRI_FRAME_LINK + 3))
+                    kri_error_stack(w);
+                kr_value *p = ctx->segment->slot + KRI_FRAME_LINK;
+                p[-3] = vm->entry_function;
+                p[-2] = kri_tag_pointer(pc);
+                p[-1] = kri_tag_pointer(base);
+                p[0] = kri_tag_pointer(call_frame);
+                p[1] = kri_tag_pointer(base);
+                p[2] = kri_tag_pointer(pc);
+                memcpy(p + 6, argv, (size_t)call_argc * sizeof *argv);
+                call_frame = p + 3;
+                argv = p + 6;
+                base = p;
+                pc = kri_segment_return_code;
+                SYNC();
+            }
+            ctx->top = NULL;
+        }
+        if (kri_ptr(call_fn)->length != KRI_SIGNATURE(call_argc)) {
+            SYNC();
+            ctx->top = argv + call_argc;
+            kri_arrange(w, code, call_fn, argv, call_argc);
+            ctx->top = NULL;
+        }
+        argv[-3] = call_fn;
+        argv[-2] = kri_tag_pointer(pc);
+        argv[-1] = kri_tag_pointer(base);
+        base = argv;
+        pc = code->instr;
+        k = code->k;
+        NEXT;
+    }
+
+call_apply: {
+    /* Spread the last argument over the stack; a long list may need a new segment. */
+    kr_value *argv = call_frame + KRI_FRAME_LINK;
+    call_fn = call_frame[0];
+    SYNC();
+    ctx->top = argv + call_argc;
+    w->callee = kri_symbol_function(vm, vm->sym.apply);
+    size_t n = 0;
+    kr_value list = argv[call_argc - 1];
+    for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
+        if (++n > (1u << 30))
+            kri_error(w, KRI_E_CIRCULAR, list, NULL);
+    if ((uintptr_t)(argv + call_argc + n) > kri_load_relaxed(&w->lisp_limit)) {
+        if (kri_load_relaxed(&w->lisp_limit) == 0)
+            kri_poll_slow(w);
+        if (argv + call_argc + n > ctx->segment->limit) {
+            if (!kri_segment_link(w, (size_t)call_argc + n + 16))
+                kri_error_stack(w);
+            kr_value *p = ctx->segment->slot + KRI_FRAME_LINK;
+            p[-3] = vm->entry_function;
+            p[-2] = kri_tag_pointer(pc);
+            p[-1] = kri_tag_pointer(base);
+            p[0] = kri_tag_pointer(call_frame);
+            p[1] = kri_tag_pointer(base);
+            p[2] = kri_tag_pointer(pc);
+            memcpy(p + 6, argv, (size_t)call_argc * sizeof *argv);
+            call_frame = p + 3;
+            argv = p + 6;
+            base = p;
+            pc = kri_segment_return_code;
+            SYNC();
+        }
+    }
+    call_argc--;
+    /* The list may shrink or grow under another thread's hands: at most N elements are taken. */
+    for (; n > 0 && kri_is_cons(list); n--, list = kri_cdr(list))
+        argv[call_argc++] = kri_car(list);
+    ctx->top = NULL;
+    goto call_generic;
+}
+
+unwind:
+    /* ctx->unwind_target and unwind_value are set; pass every newer entry, running cleanups. */
+    for (;;) {
+        kr_value *h = ctx->handler;
+        kr_value *hbase = kri_untag_pointer(h[3]);
+        enum kri_handler_kind kind = kri_handler_kind(h);
+        if (kind == KRI_HANDLER_NATIVE) {
+            *result = KRI_NIL;
+            return false;
+        }
+        if (kind == KRI_HANDLER_BIND) {
+            kri_op_unbind(ctx, h);
+            continue;
+        }
+        ctx->handler = kri_op_previous(h);
+        if (h != ctx->unwind_target && kind != KRI_HANDLER_UNWIND)
+            continue;
+        if (kri_segment_of(ctx, h) != ctx->segment)
+            kri_segment_unlink_to(ctx, kri_segment_of(ctx, h));
+        base = hbase;
+        pc = kri_code_of(base[-3])->instr + kri_handler_target(h);
+        k = kri_code_of(base[-3])->k;
+        ctx->top = NULL;
+        ctx->overflowed = false;
+        if (h == ctx->unwind_target) {
+            h[0] = ctx->unwind_value;
+            ctx->unwind_value = KRI_NIL;
+        } else {
+            h[0] = kri_tag_pointer(ctx->unwind_target);
+            h[1] = ctx->unwind_value;
+        }
+        break;
+    }
+    NEXT;
+}
