@@ -38,7 +38,11 @@ struct kr_vm {
 
     struct kr_ref *refs;              /* handles; guarded by lock */
     kr_value roots;                   /* list of values kept for the VM's life */
+    kr_value finalizers;              /* list of (weak-pointer address . function); guarded by lock */
     void *threads;                    /* lisp/builtin_thread.c */
+    unsigned max_threads;
+    bool running;                     /* the world is made: hooks may run Lisp */
+    const char *library;              /* directory of the Lisp library, malloc'ed */
     void *random;                     /* spare for lisp/number.c */
 
     /* Lock order: contexts_lock, package_lock, lock. No Lisp code, allocation or error while one is held: a thread that

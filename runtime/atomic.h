@@ -29,7 +29,9 @@ static inline bool kri_cas(volatile kri_atomic *p, size_t old, size_t v)
     return __atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 static inline size_t kri_fetch_add(volatile kri_atomic *p, size_t n) { return __atomic_fetch_add(p, n, __ATOMIC_SEQ_CST); }
-/* The sanitizer knows no fences: a sequentially consistent read-modify-write of one shared word. */
+static inline void kri_set_bits(volatile kri_atomic *p, size_t bits) { (void)__atomic_fetch_or(p, bits, __ATOMIC_SEQ_CST); }
+static inline void kri_clear_bits(volatile kri_atomic *p, size_t bits) { (void)__atomic_fetch_and(p, ~bits, __ATOMIC_SEQ_CST); }
+/* The sanitizer knows no fences: a sequentially consistent read-modify-write of one shared word (gate.c). */
 extern kri_atomic kri_fence_word;
 static inline void kri_fence(void) { (void)__atomic_fetch_add(&kri_fence_word, 1, __ATOMIC_SEQ_CST); }
 static inline unsigned char kri_load_byte(const volatile unsigned char *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
@@ -48,6 +50,8 @@ static inline void kri_store_relaxed(volatile kri_atomic *p, size_t v) { AO_stor
 static inline void kri_store_release(volatile kri_atomic *p, size_t v) { AO_store_release(p, v); }
 static inline bool kri_cas(volatile kri_atomic *p, size_t old, size_t v) { return AO_compare_and_swap_full(p, old, v) != 0; }
 static inline size_t kri_fetch_add(volatile kri_atomic *p, size_t n) { return AO_fetch_and_add_full(p, n); }
+static inline void kri_set_bits(volatile kri_atomic *p, size_t bits) { AO_or_full(p, bits); }
+static inline void kri_clear_bits(volatile kri_atomic *p, size_t bits) { AO_and_full(p, ~bits); }
 static inline void kri_fence(void) { AO_nop_full(); }
 static inline unsigned char kri_load_byte(const volatile unsigned char *p) { return AO_char_load(p); }
 static inline void kri_store_byte(volatile unsigned char *p, unsigned char v) { AO_char_store(p, v); }
@@ -56,6 +60,21 @@ static inline void kri_store_byte(volatile unsigned char *p, unsigned char v) { 
 
 /* Keeps the compiler from moving memory accesses across; no instruction. */
 static inline void kri_compiler_barrier(void) { __asm__ volatile("" ::: "memory"); }
+
+/* In a loop that waits for another core. */
+static inline void kri_spin_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __asm__ volatile("pause");
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#else
+    kri_compiler_barrier();
+#endif
+}
+
+/* For functions that read memory which other code owns: native stacks, with the red zones and racing words in them. */
+#define KRI_NO_SANITIZE __attribute__((no_sanitize("address", "thread", "undefined"), noinline))
 
 #define KRI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define KRI_UNLIKELY(x) __builtin_expect(!!(x), 0)

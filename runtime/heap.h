@@ -131,10 +131,15 @@ static inline void kri_store(struct kri_worker *w, struct kri_cell *object, kr_v
     kri_store_release((volatile kri_atomic *)&slot->w, v.w);
 #endif
 }
-/* A relaxed load: racing programs read old or new values, never torn ones. */
+/* A relaxed load: racing programs read old or new values, never torn ones. The thread sanitizer knows no data dependencies,
+ * so there it is an acquire. */
 static inline kr_value kri_slot(const kr_value *slot)
 {
+#ifdef KRI_TSAN
+    return (kr_value){kri_load_acquire((const volatile kri_atomic *)&slot->w)};
+#else
     return (kr_value){kri_load_relaxed((const volatile kri_atomic *)&slot->w)};
+#endif
 }
 /* Move N values within or between cells; overlapping allowed. */
 void kri_store_move(struct kri_worker *w, struct kri_cell *object, kr_value *to, const kr_value *from, size_t n);
@@ -150,6 +155,8 @@ void kri_mark_value(struct kri_marker *m, kr_value v);
 void kri_mark_range(struct kri_marker *m, const kr_value *from, const kr_value *to);
 /* Any word: marks the cell it points into, if it is a live one (conservative). */
 void kri_mark_word(struct kri_marker *m, uintptr_t word);
+/* The words of a native stack or a saved register set from FROM up to TO, conservatively. The sanitizers do not see it read. */
+void kri_mark_words(struct kri_marker *m, const void *from, const void *to);
 bool kri_is_marked(struct kri_heap *heap, kr_value v); /* only while the world is stopped */
 
 /* Register V (a cell) so that, when it dies, it is kept once more and put on the list that kri_next_finalizable drains. */

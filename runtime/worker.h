@@ -61,6 +61,13 @@ void kri_worker_free(struct kri_worker *w);
 /* Leave and enter the gate. Leave spills the callee-saved registers into the frame of the caller, so use them through
  * kri_blocking where you can: F(ARG) runs outside the gate and may not touch cells or Lisp stacks. */
 void kri_blocking(struct kri_worker *w, void (*f)(void *arg), void *arg);
+/* The reverse, for a call back into Lisp from below kri_blocking: F(ARG) runs inside the gate; afterwards the worker is
+ * outside as before, with the same part of its native stack answered for. If F leaves by longjmp to a frame above the
+ * kri_blocking, the worker stays inside, as that frame expects. */
+void kri_unblocking(struct kri_worker *w, void (*f)(void *arg), void *arg);
+/* Let a waiting collector go first, and nothing else: no hook is called, nothing is raised. For slow paths that may
+ * collect but may not run Lisp. */
+void kri_gate_yield(struct kri_worker *w);
 /* A host that returns from the API stays attached but outside; its native stack is not scanned then. */
 void kri_gate_leave_host(struct kri_worker *w);
 void kri_gate_enter(struct kri_worker *w);
@@ -82,6 +89,10 @@ static inline void kri_poll(struct kri_worker *w)
 /* The owner sets its limits through these: they keep the poison if a request waits. */
 void kri_set_lisp_limit(struct kri_worker *w, void *limit);
 void kri_set_native_limit(struct kri_worker *w, void *limit);
+/* The worker's thread goes on on another native stack: values lie below BASE, LIMIT is the lowest usable address. Sets the native
+ * limit too, 128 KB (at most a quarter of the stack) above LIMIT. Inside the gate, between two polls. What waits on the stack
+ * that was left is from now on the business of hooks.mark_roots (kri_mark_words). */
+void kri_set_native_bounds(struct kri_worker *w, void *base, void *limit);
 /* True when the native stack is too deep for recursive C code to go on (128 KB are kept in hand). Clears false alarms
  * made by poison. */
 bool kri_native_exhausted_slow(struct kri_worker *w);

@@ -1,0 +1,443 @@
+/* builtin_system.c -- the memory manager, time and the process, as Lisp sees them. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "lisp/init.h"
+#include "lisp/stream.h"
+
+/* ---- collection ---- */
+
+static kr_value words(size_t bytes) { return kri_fixnum((intptr_t)(bytes / KRI_WORD)); }
+
+KR_BUILTIN(gc, "sys:gc", "()", "Collect now; returns (free-words total-words).")
+{
+    struct kri_heap_stats s;
+    kri_collect(w, KRI_GC_REQUEST);
+    kri_heap_get_stats(w, &s);
+    return kri_list(w, 2, words(s.free_bytes), words(s.heap_bytes));
+}
+
+KR_BUILTIN(gctime, "sys:gctime", "()", "(collections mark-time sweep-time), times in clock ticks of 1/100 s; mark-time holds the stops too.")
+{
+    struct kri_heap_stats s;
+    kri_heap_get_stats(w, &s);
+    return kri_list(w, 3, kri_fixnum((intptr_t)s.collections), kri_fixnum((intptr_t)((s.stop_ns + s.mark_ns) / 10000000)),
+                    kri_fixnum((intptr_t)(s.sweep_ns / 10000000)));
+}
+
+KR_BUILTIN(alloc, "sys:alloc", "(words)", "Grow the heap by WORDS; returns its size in words. Error: allocation, at the limit.")
+{
+    struct kri_heap_stats s;
+    size_t n = (size_t)kri_arg_natural(w, argv, 0);
+    if (n > (size_t)1 << 44 || !kri_heap_grow(w, n * KRI_WORD))
+        kri_error_memory(w, n);
+    kri_heap_get_stats(w, &s);
+    return words(s.heap_bytes);
+}
+
+static kr_value property(struct kri_worker *w, const char *key, intptr_t n, kr_value rest)
+{
+    return kri_cons(w, kri_cons(w, kri_keyword(w, key), kri_fixnum(n)), rest);
+}
+
+KR_BUILTIN(heap_statistics, "sys:heap-statistics", "()",
+           "Totals of this heap as an alist: :collections, :stop-ns :mark-ns :sweep-ns :gc-ns, :heap-bytes :peak-bytes :free-bytes "
+           ":live-bytes :allocated-bytes :local-bytes, :chunks :large-objects, and :allocated-cells, an alist from cell size in words to the "
+           "number of cells of that size allocated so far.")
+{
+    struct kri_heap_stats s;
+    kri_heap_get_stats(w, &s);
+    kr_value cells = KRI_NIL;
+    for (int i = KRI_CHUNK_INDEX; i >= 0; i--)
+        if (s.allocated_cells[i])
+            cells = kri_cons(w, kri_cons(w, kri_fixnum((intptr_t)kri_fib[i] * 3), kri_fixnum((intptr_t)s.allocated_cells[i])), cells);
+    kr_value l = kri_cons(w, kri_cons(w, kri_keyword(w, "ALLOCATED-CELLS"), cells), KRI_NIL);
+    l = property(w, "LARGE-CELLS", (intptr_t)s.allocated_cells[KRI_CHUNK_INDEX + 1], l);
+    l = property(w, "LARGE-OBJECTS", (intptr_t)s.large_objects, l);
+    l = property(w, "CHUNKS", (intptr_t)s.chunks, l);
+    l = property(w, "LOCAL-BYTES", (intptr_t)s.local_bytes, l);
+    l = property(w, "ALLOCATED-BYTES", (intptr_t)s.allocated_bytes, l);
+    l = property(w, "LIVE-BYTES", (intptr_t)s.live_bytes, l);
+    l = property(w, "FREE-BYTES", (intptr_t)s.free_bytes, l);
+    l = property(w, "PEAK-BYTES", (intptr_t)s.peak_bytes, l);
+    l = property(w, "HEAP-BYTES", (intptr_t)s.heap_bytes, l);
+    l = property(w, "GC-NS", (intptr_t)s.gc_ns, l);
+    l = property(w, "SWEEP-NS", (intptr_t)s.sweep_ns, l);
+    l = property(w, "MARK-NS", (intptr_t)s.mark_ns, l);
+    l = property(w, "STOP-NS", (intptr_t)s.stop_ns, l);
+    return property(w, "COLLECTIONS", (intptr_t)s.collections, l);
+}
+
+KR_BUILTIN(gc_statistics, "sys:gc-statistics", "(&optional (n 10))",
+           "The newest N collections, newest first, each an alist: :number :cause (0 allocation, 1 request, 2 stress, 3 limit), :stop-ns "
+           ":mark-ns :total-ns :live-bytes :heap-bytes :freed-chunks :markers :workers, and :marked, the cells that each marker marked.")
+{
+    intptr_t n = argc > 0 ? kri_arg_natural(w, argv, 0) : 10;
+    if (n > 1000)
+        n = 1000;
+    kr_value buffer = kri_value_of(kri_make(w, KRI_CLASS_BYTES, 0, (size_t)(n + 1) * sizeof(struct kri_gc_record) / 8 + 1));
+    struct kri_gc_record *r = (struct kri_gc_record *)kri_string_of(buffer)->byte;
+    size_t have = kri_heap_records(w, r, (size_t)n);
+    kr_value list = KRI_NIL;
+    for (size_t i = have; i-- > 0;) {
+        kr_value marked = KRI_NIL;
+        for (unsigned m = r[i].markers < 16 ? r[i].markers : 16; m-- > 0;)
+            marked = kri_cons(w, kri_fixnum((intptr_t)r[i].marked[m]), marked);
+        kr_value l = kri_cons(w, kri_cons(w, kri_keyword(w, "MARKED"), marked), KRI_NIL);
+        l = property(w, "WORKERS", r[i].workers, l);
+        l = property(w, "MARKERS", r[i].markers, l);
+        l = property(w, "FREED-CHUNKS", (intptr_t)r[i].freed_chunks, l);
+        l = property(w, "HEAP-BYTES", (intptr_t)r[i].heap_bytes, l);
+        l = property(w, "LIVE-BYTES", (intptr_t)r[i].live_bytes, l);
+        l = property(w, "TOTAL-NS", (intptr_t)r[i].total, l);
+        l = property(w, "MARK-NS", (intptr_t)r[i].mark, l);
+        l = property(w, "STOP-NS", (intptr_t)r[i].stop, l);
+        l = property(w, "CAUSE", (intptr_t)r[i].cause, l);
+        list = kri_cons(w, property(w, "NUMBER", (intptr_t)r[i].number, l), list);
+    }
+    return list;
+}
+
+KR_BUILTIN(heap_check, "sys:heap-check", "()", "Verify every invariant of the heap, all threads stopped: t, or the first violation as a string.")
+{
+    char message[200] = "";
+    return kri_heap_check(w, message, sizeof message) ? w->vm->sym.t : kri_string(w, message);
+}
+
+struct census {
+    struct kr_vm *vm;
+    uint64_t count[KRI_CLASS_MAX + 1], bytes[KRI_CLASS_MAX + 1];
+};
+
+static void count_cell(struct kri_cell *c, void *arg)
+{
+    struct census *s = arg;
+    s->count[c->cls]++;
+    s->bytes[c->cls] += kri_cell_bytes(c);
+}
+
+static void count_all(struct kri_worker *w, void *arg) { kri_heap_walk(w, count_cell, arg); }
+
+KR_BUILTIN(heap_census, "sys:heap-census", "()",
+           "Live cells by class, after a collection: a list of (class-name count bytes), most bytes first; hidden classes are strings.")
+{
+    struct kr_vm *vm = w->vm;
+    struct census *s = calloc(1, sizeof *s);
+    if (!s)
+        kri_error_memory(w, sizeof *s);
+    kri_collect(w, KRI_GC_REQUEST);
+    kri_with_world_stopped(w, count_all, s);
+    size_t n = kri_load_acquire(&vm->class_count);
+    /* Selection by insertion into a small table; the counts leave malloc'ed memory before anything is allocated. */
+    struct { unsigned cls; uint64_t count, bytes; } top[64];
+    size_t have = 0;
+    for (size_t i = 1; i < n; i++) {
+        if (!s->count[i])
+            continue;
+        size_t at = have < 64 ? have++ : 63;
+        if (at == 63 && have == 64 && top[63].bytes >= s->bytes[i] && top[63].count)
+            continue;
+        while (at > 0 && top[at - 1].bytes < s->bytes[i]) {
+            top[at] = top[at - 1];
+            at--;
+        }
+        top[at].cls = (unsigned)i;
+        top[at].count = s->count[i];
+        top[at].bytes = s->bytes[i];
+    }
+    free(s);
+    kr_value list = KRI_NIL;
+    for (size_t i = have; i-- > 0;) {
+        kr_value object = vm->classes[top[i].cls].object;
+        kr_value name = kri_is_nil(object) ? kri_string(w, top[i].cls == KRI_CLASS_CODE ? "code" : top[i].cls == KRI_CLASS_BOX ? "box" : "internal")
+                                           : kri_metaclass_of(object)->name;
+        list = kri_cons(w, kri_list(w, 3, name, kri_fixnum((intptr_t)top[i].count), kri_fixnum((intptr_t)top[i].bytes)), list);
+    }
+    return list;
+}
+
+KR_BUILTIN(object_size, "sys:object-size", "(object)", "Words that OBJECT's own cell occupies; 0 for immediates.")
+{
+    return kri_is_pointer(argv[0]) ? words(kri_cell_bytes(kri_ptr(argv[0]))) : kri_fixnum(0);
+}
+
+KR_BUILTIN(address, "sys:address", "(object)", "The address of OBJECT's cell as an integer; it never changes.")
+{
+    return kri_integer(w, (intptr_t)argv[0].w);
+}
+
+/* ---- finalizers and weak pointers ---- */
+
+KR_BUILTIN(finalize, "sys:finalize", "(object function)",
+           "Have FUNCTION called with OBJECT once nothing else refers to it; at a poll, in the thread that collected. Returns OBJECT.")
+{
+    if (!kri_is_pointer(argv[0]))
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
+    kr_value fn = kri_coerce_function(w, argv[1]);
+    /* The function is kept by a property of the VM: a list of weak pointers would keep nothing alive, an alist the object. */
+    kr_value weak = kri_value_of(kri_make(w, KRI_CLASS_WEAK_POINTER, 0, 1));
+    kri_ptr(weak)->slot[0] = argv[0];
+    kr_value entry = kri_cons(w, kri_cons(w, weak, kri_cons(w, kri_integer(w, (intptr_t)argv[0].w), fn)), KRI_NIL);
+    kri_lock(w, &w->vm->lock);
+    kri_store(w, kri_ptr(entry), &kri_cons_of(entry)->cdr, w->vm->finalizers);
+    w->vm->finalizers = entry;
+    kri_unlock(&w->vm->lock);
+    if (!kri_finalize(w, argv[0]))
+        kri_error_memory(w, 0);
+    return argv[0];
+}
+
+void kri_run_finalizer(struct kri_worker *w, kr_value v)
+{
+    struct kr_vm *vm = w->vm;
+    if (kri_is_stream(vm, v)) {
+        kri_stream_finalize(w, v);
+        return;
+    }
+    kr_value fn = KRI_NIL, address = kri_integer(w, (intptr_t)v.w);
+    kri_lock(w, &vm->lock);
+    for (kr_value l = vm->finalizers, prev = KRI_NIL; kri_is_cons(l); prev = l, l = kri_cdr(l)) {
+        kr_value pair = kri_cdr(kri_car(l));
+        if (!kri_eq(kri_car(pair), address))
+            continue;
+        fn = kri_cdr(pair);
+        if (kri_is_nil(prev))
+            vm->finalizers = kri_cdr(l);
+        else
+            kri_store(w, kri_ptr(prev), &kri_cons_of(prev)->cdr, kri_cdr(l));
+        break;
+    }
+    kri_unlock(&vm->lock);
+    if (!kri_is_nil(fn))
+        kri_call1(w, fn, v);
+}
+
+KR_BUILTIN(make_weak_pointer, "sys:make-weak-pointer", "(object)", "A weak pointer to OBJECT, which it does not keep alive.")
+{
+    kr_value weak = kri_value_of(kri_make(w, KRI_CLASS_WEAK_POINTER, 0, 1));
+    kri_ptr(weak)->slot[0] = argv[0];
+    return weak;
+}
+
+KR_BUILTIN(weak_pointer_value, "sys:weak-pointer-value", "(weak-pointer)", "What WEAK-POINTER points to, or nil once that died.")
+{
+    if (!kri_has_class(argv[0], KRI_CLASS_WEAK_POINTER))
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
+    return kri_slot(&kri_ptr(argv[0])->slot[0]);
+}
+
+/* ---- time and processors ---- */
+
+static intptr_t clock_ns(clockid_t id)
+{
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (intptr_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+KR_BUILTIN(nanotime, "sys:nanotime", "()", "Nanoseconds of the monotonic clock.") { return kri_fixnum(clock_ns(CLOCK_MONOTONIC)); }
+KR_BUILTIN(thread_cputime, "sys:thread-cputime", "()", "Nanoseconds of processor time that this thread has used.")
+{
+    return kri_fixnum(clock_ns(CLOCK_THREAD_CPUTIME_ID));
+}
+KR_BUILTIN(process_cputime, "sys:process-cputime", "()", "Nanoseconds of processor time that all threads have used.")
+{
+    return kri_fixnum(clock_ns(CLOCK_PROCESS_CPUTIME_ID));
+}
+
+KR_BUILTIN(processors, "sys:processors", "()", "How many processors this process may use.")
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return kri_fixnum(CPU_COUNT(&set));
+    return kri_fixnum(sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+KR_BUILTIN(pin_thread, "sys:pin-thread", "(n)",
+           "Bind this thread to the N-th (from 0, modulo their number) of the processors that the process may use; returns t, or nil if refused.")
+{
+    intptr_t n = kri_arg_natural(w, argv, 0);
+    cpu_set_t set, one;
+    if (sched_getaffinity(getpid(), sizeof set, &set) != 0 || CPU_COUNT(&set) == 0)
+        return KRI_NIL;
+    n %= CPU_COUNT(&set);
+    int cpu = 0;
+    for (;; cpu++)
+        if (CPU_ISSET(cpu, &set) && n-- == 0)
+            break;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    return kri_bool(w, pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0);
+}
+
+KR_BUILTIN(allocation_discipline, "sys:allocation-discipline", "()", "How cells are obtained: :gate, :rwlock, :mutex or :none.")
+{
+    static const char *const names[] = {[KRI_ALLOC_GATE] = "GATE", [KRI_ALLOC_RWLOCK] = "RWLOCK", [KRI_ALLOC_MUTEX] = "MUTEX", [KRI_ALLOC_NONE] = "NONE"};
+    return kri_keyword(w, names[kri_heap_discipline(w->vm->heap)]);
+}
+
+KR_BUILTIN(getpid, "unix:getpid", "()", "The number of this process.") { return kri_fixnum(getpid()); }
+
+KR_BUILTIN(getenv, "unix:getenv", "(name)", "The value of environment variable NAME as a string, or nil.")
+{
+    const char *v = getenv((const char *)kri_arg_string(w, argv, 0)->byte);
+    return v ? kri_string(w, v) : KRI_NIL;
+}
+
+KR_BUILTIN(putenv, "unix:putenv", "(string)", "Set an environment variable; STRING is \"name=value\". Returns t, or -errno.")
+{
+    char *s = strdup((const char *)kri_arg_string(w, argv, 0)->byte);
+    if (!s)
+        kri_error_memory(w, 0);
+    return putenv(s) == 0 ? w->vm->sym.t : kri_fixnum(-errno);
+}
+
+KR_BUILTIN(getrusage, "unix:getrusage", "(who)",
+           "Resource usage of WHO (0 this process, -1 its children): 16 numbers, user and system seconds as floats first, then "
+           "maximum resident size in KB and the rest as getrusage(2) has them.")
+{
+    struct rusage r;
+    if (getrusage((int)kri_arg_fixnum(w, argv, 0), &r) != 0)
+        return kri_fixnum(-errno);
+    const long rest[] = {r.ru_maxrss, r.ru_ixrss, r.ru_idrss, r.ru_isrss, r.ru_minflt, r.ru_majflt, r.ru_nswap, r.ru_inblock,
+                         r.ru_oublock, r.ru_msgsnd, r.ru_msgrcv, r.ru_nsignals, r.ru_nvcsw, r.ru_nivcsw};
+    kr_value list = KRI_NIL;
+    for (size_t i = sizeof rest / sizeof *rest; i-- > 0;)
+        list = kri_cons(w, kri_integer(w, rest[i]), list);
+    list = kri_cons(w, kri_float(w, (double)r.ru_stime.tv_sec + (double)r.ru_stime.tv_usec * 1e-6), list);
+    return kri_cons(w, kri_float(w, (double)r.ru_utime.tv_sec + (double)r.ru_utime.tv_usec * 1e-6), list);
+}
+
+KR_BUILTIN(gettimeofday, "unix:gettimeofday", "()", "(seconds microseconds 0 0) since 1970.")
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return kri_list(w, 4, kri_fixnum(t.tv_sec), kri_fixnum(t.tv_nsec / 1000), kri_fixnum(0), kri_fixnum(0));
+}
+
+KR_BUILTIN(internal_run_time, "get-internal-run-time", "()", "Processor time used by this process, in sixtieths of a second.")
+{
+    return kri_fixnum(clock_ns(CLOCK_PROCESS_CPUTIME_ID) / (1000000000 / 60));
+}
+KR_BUILTIN(internal_real_time, "get-internal-real-time", "()", "Elapsed time of the monotonic clock, in sixtieths of a second.")
+{
+    return kri_fixnum(clock_ns(CLOCK_MONOTONIC) / (1000000000 / 60));
+}
+
+/* ---- waiting ---- */
+
+struct sleep {
+    struct timespec until;
+    struct kri_worker *w;
+};
+
+static void sleep_slice(void *arg)
+{
+    struct sleep *s = arg;
+    /* An interrupt ends the wait: kri_request signals nobody, so the sleep looks up now and then. */
+    struct timespec now, slice = {0, 20000000};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t left = (int64_t)(s->until.tv_sec - now.tv_sec) * 1000000000 + (s->until.tv_nsec - now.tv_nsec);
+    if (left <= 0)
+        return;
+    if (left < slice.tv_nsec)
+        slice.tv_nsec = (long)left;
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &slice, NULL);
+}
+
+static void sleep_ns(struct kri_worker *w, int64_t ns)
+{
+    struct sleep s = {.w = w};
+    clock_gettime(CLOCK_MONOTONIC, &s.until);
+    s.until.tv_sec += ns / 1000000000;
+    s.until.tv_nsec += ns % 1000000000;
+    if (s.until.tv_nsec >= 1000000000) {
+        s.until.tv_nsec -= 1000000000;
+        s.until.tv_sec++;
+    }
+    for (;;) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec > s.until.tv_sec || (now.tv_sec == s.until.tv_sec && now.tv_nsec >= s.until.tv_nsec))
+            return;
+        kri_blocking(w, sleep_slice, &s);
+        kri_poll(w);
+    }
+}
+
+KR_BUILTIN(sleep, "unix:sleep", "(seconds)", "Wait SECONDS (an integer or float); collections and interrupts go on. Returns t.")
+{
+    double s = kri_arg_double(w, argv, 0);
+    if (!(s >= 0) || s > 1e9)
+        kri_argument_error(w, 0, argv[0], KRI_E_RANGE);
+    sleep_ns(w, (int64_t)(s * 1e9));
+    return w->vm->sym.t;
+}
+
+KR_BUILTIN(usleep, "unix:usleep", "(microseconds)", "Wait MICROSECONDS. Returns t.")
+{
+    intptr_t n = kri_arg_natural(w, argv, 0);
+    if (n > (intptr_t)1000000000 * 1000000)
+        kri_argument_error(w, 0, argv[0], KRI_E_RANGE);
+    sleep_ns(w, (int64_t)n * 1000);
+    return w->vm->sym.t;
+}
+
+struct command {
+    const char *text;
+    int status;
+};
+
+static void run_command(void *arg)
+{
+    struct command *c = arg;
+    c->status = system(c->text);
+}
+
+KR_BUILTIN(system, "unix:system", "(&optional command)", "Run COMMAND by /bin/sh and wait; returns the raw wait status.")
+{
+    struct command c = {argc > 0 ? (const char *)kri_arg_string(w, argv, 0)->byte : "/bin/sh", 0};
+    kri_stream_flush(w, kri_special(w, w->vm->sym.standard_output));
+    kri_blocking(w, run_command, &c);
+    return kri_fixnum(c.status);
+}
+
+/* ---- the end of the process ---- */
+
+KR_BUILTIN(exit, "exit", "(&optional (code 0))", "End the process with exit code CODE modulo 256, whatever other threads do; output is flushed.")
+{
+    int code = 0;
+    if (argc > 0 && kri_is_fixnum(argv[0]))
+        code = (int)kri_fixnum_value(argv[0]) & 255;
+    else if (argc > 0 && kri_is_nil(argv[0]))
+        code = 1;
+    kri_streams_finish(w);
+    fflush(NULL);
+    _exit(code);
+}
+
+void kri_system_init(struct kri_worker *w)
+{
+    struct kr_vm *vm = w->vm;
+    static const char *const features[] = {"KARAKURI", "EUS", "COMMON", "UNIX", "LINUX", "THREAD", "PTHREAD", "X86_64", "WORD-SIZE=64",
+                                           "IEEE-FLOATING-POINT", "GCC", "GCC3"};
+    kr_value list = KRI_NIL;
+    for (size_t i = sizeof features / sizeof *features; i-- > 0;)
+        list = kri_cons(w, kri_keyword(w, features[i]), list);
+    kri_set_special(w, vm->sym.features, list);
+    kri_set_special(w, vm->sym.program_name, kri_string(w, "karakuri"));
+}
+
+const struct kri_builtin *const kri_builtins_system[] = {
+    &gc_def, &gctime_def, &alloc_def, &heap_statistics_def, &gc_statistics_def, &heap_check_def, &heap_census_def, &object_size_def,
+    &address_def, &finalize_def, &make_weak_pointer_def, &weak_pointer_value_def, &nanotime_def, &thread_cputime_def,
+    &process_cputime_def, &processors_def, &pin_thread_def, &allocation_discipline_def, &getpid_def, &getenv_def, &putenv_def,
+    &getrusage_def, &gettimeofday_def, &internal_run_time_def, &internal_real_time_def, &sleep_def, &usleep_def, &system_def,
+    &exit_def, NULL};

@@ -1,0 +1,328 @@
+/* init.c -- making and unmaking a VM: heap, classes, packages, symbols, builtins, the core library. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include "lisp/init.h"
+#include "lisp/opcode.h"
+#include "lisp/send.h"
+
+static const struct kri_builtin *const *const builtin_tables[] = {
+#define TABLE(name) kri_builtins_##name,
+#include "lisp/builtins.def"
+#undef TABLE
+};
+
+/* ---- roots; the world is stopped ---- */
+
+static void mark_roots(struct kri_heap *heap, struct kri_marker *m)
+{
+    struct kr_vm *vm = kri_heap_user(heap);
+    kri_mark_range(m, (const kr_value *)&vm->sym, (const kr_value *)(&vm->sym + 1));
+    const kr_value single[] = {vm->nil_symbol, vm->undefined, vm->entry_function, vm->pkg_lisp, vm->pkg_user, vm->pkg_keyword,
+                               vm->pkg_system, vm->pkg_unix, vm->pkg_compiler, vm->packages, vm->roots, vm->stack_condition,
+                               vm->memory_condition, vm->condition_classes, vm->error_handler, vm->finalizers};
+    kri_mark_range(m, single, single + sizeof single / sizeof *single);
+    size_t n = kri_load_acquire(&vm->class_count);
+    for (size_t i = 1; i < n; i++) {
+        kri_mark_value(m, vm->classes[i].object);
+        kri_mark_value(m, vm->classes[i].methods);
+    }
+    for (const struct kr_ref *r = vm->refs; r; r = r->next)
+        kri_mark_value(m, r->value);
+    for (const struct kr_context *c = vm->contexts; c; c = c->next)
+        if (c->worker) {
+            kri_mark_value(m, c->worker->callee);
+            kri_mark_value(m, c->worker->tail);
+        }
+    kri_mark_contexts(vm, m);
+}
+
+/* ---- finalizers and the collection hook, run at a poll of the worker that collected ---- */
+
+static kr_value run_hook(struct kri_worker *w, void *arg)
+{
+    (void)arg;
+    for (kr_value v; !kri_is_nil(v = kri_next_finalizable(w));)
+        kri_run_finalizer(w, v);
+    kr_value hook = kri_special(w, w->vm->sym.gc_hook);
+    if (!kri_is_nil(hook) && !kri_eq(hook, KRI_UNBOUND)) {
+        struct kri_heap_stats s;
+        kri_heap_get_stats(w, &s);
+        kri_call2(w, hook, kri_fixnum((intptr_t)(s.free_bytes / KRI_WORD)), kri_fixnum((intptr_t)(s.heap_bytes / KRI_WORD)));
+    }
+    return KRI_NIL;
+}
+
+static void after_gc(struct kri_worker *w)
+{
+    kr_value ignored;
+    if (w->ctx && w->vm->running)
+        kri_protect(w, run_hook, NULL, &ignored); /* an error in a hook must not hit the code that happened to poll */
+}
+
+static void interrupt(struct kri_worker *w)
+{
+    struct kr_vm *vm = w->vm;
+    if (kri_threads_stopping(w)) {
+        /* No handler is asked: cleanups run, and the thread ends. */
+        struct kri_entry *e = w->ctx->entry;
+        while (e && !e->barrier)
+            e = e->prev;
+        kri_unwind_to(w, e ? e->handler : NULL, KRI_NIL);
+    }
+    pthread_mutex_lock(&vm->lock);
+    kr_value fn = w->ctx->pending_interrupt;
+    w->ctx->pending_interrupt = KRI_NIL;
+    pthread_mutex_unlock(&vm->lock);
+    if (kri_is_nil(fn))
+        kri_error(w, KRI_E_INTERRUPT, KRI_NIL, NULL);
+    kri_call(w, fn, 0, NULL);
+}
+
+/* ---- attaching ---- */
+
+static void native_bounds(void **base, void **limit)
+{
+    pthread_attr_t attr;
+    void *low = NULL;
+    size_t size = 0;
+    *base = *limit = NULL;
+    if (pthread_getattr_np(pthread_self(), &attr) == 0) {
+        pthread_attr_getstack(&attr, &low, &size);
+        pthread_attr_destroy(&attr);
+    }
+    *base = (char *)low + size;
+    *limit = (char *)low + KRI_NATIVE_RESERVE;
+}
+
+struct kr_context *kri_attach(struct kr_vm *vm)
+{
+    void *base, *limit;
+    native_bounds(&base, &limit);
+    struct kri_method_cache *cache = calloc(1, sizeof *cache);
+    if (!cache)
+        return NULL;
+    struct kri_worker *w = kri_worker_new(vm->heap, base, limit);
+    if (!w) {
+        free(cache);
+        return NULL;
+    }
+    w->vm = vm;
+    w->method_cache = cache;
+    if (kri_is_nil(vm->entry_function))
+        kri_bootstrap_functions(w);
+    struct kr_context *ctx = kri_context_new(vm);
+    if (!ctx) {
+        kri_worker_free(w);
+        free(cache);
+        return NULL;
+    }
+    ctx->worker = w;
+    w->ctx = ctx;
+    kri_set_native_limit(w, limit);
+    kri_set_lisp_limit(w, ctx->segment->limit);
+    return ctx;
+}
+
+void kri_detach(struct kr_context *ctx)
+{
+    struct kri_worker *w = ctx->worker;
+    void *cache = w->method_cache;
+    kri_context_free(ctx);
+    w->ctx = NULL;
+    kri_worker_free(w);
+    free(cache);
+}
+
+/* ---- the first functions: pseudo-frames' and undefined functions' ---- */
+
+static kr_value bare_function(struct kri_worker *w, unsigned flags)
+{
+    struct kri_cell *c = kri_alloc(w, KRI_CLASS_CODE, 1, (sizeof(struct kri_code) - 8) / 8 + 1);
+    struct kri_cell *f = kri_alloc(w, KRI_CLASS_COMPILED_CODE, 0, 1);
+    if (!c || !f)
+        return KRI_NIL;
+    struct kri_code *code = (struct kri_code *)c;
+    code->flags = (uint16_t)flags;
+    code->max = -1;
+    code->instr[0] = kri_encode(KRI_OP_EXIT, 0, 0, 0);
+    f->slot[0] = kri_value_of(c);
+    return kri_value_of(f);
+}
+
+void kri_bootstrap_functions(struct kri_worker *w)
+{
+    struct kr_vm *vm = w->vm;
+    vm->entry_function = bare_function(w, 0);
+    vm->undefined = bare_function(w, KRI_CODE_UNDEFINED);
+    struct kri_symbol *nil = (struct kri_symbol *)kri_alloc(w, KRI_CLASS_SYMBOL, 0, 7);
+    struct kri_cell *name = kri_alloc(w, KRI_CLASS_STRING, 3, 1);
+    if (!nil || !name)
+        return;
+    memcpy(((struct kri_string *)name)->byte, "NIL", 3);
+    nil->value = KRI_NIL;
+    nil->vtype = kri_fixnum(0);
+    nil->function = vm->undefined;
+    nil->pname = kri_value_of(name);
+    nil->special = kri_fixnum(0);
+    vm->nil_symbol = kri_value_of(nil);
+}
+
+static void intern_symbols(struct kri_worker *w)
+{
+    struct kr_vm *vm = w->vm;
+    kr_value pkg_lisp = vm->pkg_lisp, pkg_system = vm->pkg_system, pkg_keyword = vm->pkg_keyword, pkg_unix = vm->pkg_unix, pkg_user = vm->pkg_user;
+    (void)pkg_unix;
+    (void)pkg_user;
+#define SYMBOL(field, package, name)                                        \
+    vm->sym.field = kri_intern(w, name, strlen(name), pkg_##package);       \
+    kri_export(w, vm->sym.field, pkg_##package);
+#define SPECIAL(field, package, name) SYMBOL(field, package, name)
+#include "lisp/symbols.def"
+#undef SYMBOL
+#undef SPECIAL
+#define SYMBOL(field, package, name)
+#define SPECIAL(field, package, name)                                                   \
+    kri_proclaim_special(w, vm->sym.field);                                             \
+    kri_symbol_of(vm, vm->sym.field)->vtype = kri_fixnum(3);                            \
+    kri_store(w, kri_ptr(vm->sym.field), &kri_symbol_of(vm, vm->sym.field)->value, KRI_NIL);
+#include "lisp/symbols.def"
+#undef SYMBOL
+#undef SPECIAL
+    struct kri_symbol *t = kri_symbol_of(vm, vm->sym.t);
+    kri_store(w, &t->head, &t->value, vm->sym.t);
+    kri_store(w, &t->head, &t->vtype, kri_fixnum(0));
+    /* These are shared by all threads, not each thread's own. */
+    const kr_value global[] = {vm->sym.features, vm->sym.modules, vm->sym.load_path, vm->sym.gc_hook, vm->sym.threads, vm->sym.program_name};
+    for (size_t i = 0; i < sizeof global / sizeof *global; i++)
+        kri_symbol_of(vm, global[i])->vtype = kri_fixnum(2);
+    struct kri_symbol *pkg = kri_symbol_of(vm, vm->sym.package);
+    kri_store(w, &pkg->head, &pkg->value, vm->pkg_user);
+}
+
+static kr_value init_world(struct kri_worker *w, void *arg)
+{
+    (void)arg;
+    kri_package_init_early(w->vm, w);
+    intern_symbols(w);
+    kri_class_init(w);
+    for (size_t i = 0; i < sizeof builtin_tables / sizeof *builtin_tables; i++)
+        for (const struct kri_builtin *const *b = builtin_tables[i]; *b; b++)
+            kri_define_builtin(w, *b);
+    kri_compile_init(w);
+    kri_stream_init(w);
+    kri_reader_init(w);
+    kri_printer_init(w);
+    kri_number_init(w);
+    kri_system_init(w);
+    kri_thread_init(w);
+    w->vm->running = true;
+    return w->vm->sym.t;
+}
+
+/* ---- life ---- */
+
+static void *reserve(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+kr_status kr_vm_new(const kr_config *config, kr_vm **out, kr_context **out_ctx)
+{
+    static const kr_config defaults;
+    static const enum kri_discipline disciplines[] = {[KR_ALLOC_GATE] = KRI_ALLOC_GATE, [KR_ALLOC_RWLOCK] = KRI_ALLOC_RWLOCK,
+                                                      [KR_ALLOC_MUTEX] = KRI_ALLOC_MUTEX, [KR_ALLOC_NONE] = KRI_ALLOC_NONE};
+    if (!config)
+        config = &defaults;
+    struct kr_vm *vm = calloc(1, sizeof *vm);
+    if (!vm)
+        return KR_NO_MEMORY;
+    pthread_mutex_init(&vm->lock, NULL);
+    pthread_mutex_init(&vm->package_lock, NULL);
+    pthread_mutex_init(&vm->contexts_lock, NULL);
+    vm->special_count = 1;
+    vm->method_epoch = 1;
+    vm->stack_limit_words = (config->stack_limit ? config->stack_limit : (size_t)256 << 20) / sizeof(kr_value);
+    vm->max_threads = config->max_threads ? config->max_threads : 256;
+    vm->classes = reserve((KRI_CLASS_MAX + 1) * sizeof *vm->classes);
+    if (!vm->classes)
+        goto fail_classes;
+    const struct kri_heap_config heap_config = {.limit_bytes = config->heap_limit, .initial_bytes = config->heap_initial,
+                                                .discipline = disciplines[config->alloc], .markers = config->markers, .stress = config->stress};
+    static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt};
+    vm->heap = kri_heap_new(&heap_config, &hooks, vm);
+    if (!vm->heap)
+        goto fail_heap;
+    if (!kri_class_init_layouts(vm))
+        goto fail_layouts;
+    struct kr_context *ctx = kri_attach(vm);
+    if (!ctx)
+        goto fail_layouts;
+    kr_value result;
+    bool ok = kri_protect(ctx->worker, init_world, NULL, &result);
+    if (ok && !config->bare) {
+        struct kri_core_load load = {config->library};
+        ok = kri_protect(ctx->worker, kri_load_core, &load, &result);
+        if (!ok)
+            kri_report_error(ctx->worker, result, "while loading the core library");
+    }
+    if (!ok)
+        goto fail_world;
+    kri_gate_leave_host(ctx->worker);
+    *out = vm;
+    *out_ctx = ctx;
+    return KR_OK;
+fail_world:
+    kri_detach(ctx);
+fail_layouts:
+    kri_heap_free(vm->heap);
+fail_heap:
+    kri_classes_free(vm);
+fail_classes:
+    free(vm);
+    return KR_NO_MEMORY;
+}
+
+void kr_vm_free(kr_context *ctx)
+{
+    struct kr_vm *vm = ctx->vm;
+    struct kri_worker *w = ctx->worker;
+    if (!kri_inside(w))
+        kri_gate_enter(w);
+    kri_threads_stop(w);
+    kri_streams_finish(w);
+    kri_detach(ctx);
+    kri_heap_free(vm->heap);
+    for (struct kr_ref *r = vm->refs, *next; r; r = next) {
+        next = r->next;
+        free(r);
+    }
+    kri_classes_free(vm);
+    pthread_mutex_destroy(&vm->lock);
+    pthread_mutex_destroy(&vm->package_lock);
+    pthread_mutex_destroy(&vm->contexts_lock);
+    free((char *)(uintptr_t)vm->library);
+    free(vm->random);
+    free(vm->dtoa);
+    free(vm);
+}
+
+void kri_classes_free(struct kr_vm *vm)
+{
+    if (!vm->classes)
+        return;
+    for (size_t i = 1; i < vm->class_count; i++)
+        free(vm->classes[i].display);
+    munmap(vm->classes, (KRI_CLASS_MAX + 1) * sizeof *vm->classes);
+}
+
+void kri_lock(struct kri_worker *w, pthread_mutex_t *m)
+{
+    if (pthread_mutex_trylock(m) != 0)
+        kri_blocking(w, kri_lock_outside, m);
+}
+
+void kri_lock_outside(void *m) { pthread_mutex_lock(m); }

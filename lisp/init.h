@@ -1,0 +1,56 @@
+/* init.h -- what init.c ties together, and what only it needs of the other files. */
+#ifndef KRI_LISP_INIT_H
+#define KRI_LISP_INIT_H
+
+#include "lisp/interp.h"
+#include "lisp/karakuri.h"
+
+enum { KRI_NATIVE_RESERVE = 128 << 10 };
+
+struct kr_ref {
+    kr_value value;
+    struct kr_ref *next, *prev; /* guarded by vm->lock */
+    struct kr_vm *vm;
+};
+
+#define TABLE(name) extern const struct kri_builtin *const kri_builtins_##name[];
+#include "lisp/builtins.def"
+#undef TABLE
+
+bool kri_class_init_layouts(struct kr_vm *vm);
+void kri_class_init(struct kri_worker *w);
+void kri_classes_free(struct kr_vm *vm);
+void kri_package_init_early(struct kr_vm *vm, struct kri_worker *w);
+void kri_compile_init(struct kri_worker *w);
+void kri_stream_init(struct kri_worker *w);
+void kri_reader_init(struct kri_worker *w);
+void kri_printer_init(struct kri_worker *w);
+void kri_number_init(struct kri_worker *w);
+void kri_system_init(struct kri_worker *w);
+void kri_thread_init(struct kri_worker *w);
+bool kri_threads_stopping(struct kri_worker *w); /* this is a thread of the pool and the VM is being freed */
+void kri_streams_finish(struct kri_worker *w);  /* flush what is open */
+void kri_threads_stop(struct kri_worker *w);    /* end all threads that Lisp made, and wait for them */
+void kri_bootstrap_functions(struct kri_worker *w);
+void kri_lock_outside(void *m);
+/* What finalizing V means: its finalizer function is called with it. */
+void kri_run_finalizer(struct kri_worker *w, kr_value v);
+
+/* Attach the calling thread, inside the gate; and the reverse. */
+struct kr_context *kri_attach(struct kr_vm *vm);
+void kri_detach(struct kr_context *ctx);
+
+struct kri_core_load {
+    const char *library;
+};
+kr_value kri_load_core(struct kri_worker *w, void *load); /* lisp/core.c */
+/* Load FILE (an absolute or relative path), compiling each form; lisp/builtin_io.c. */
+void kri_load_path(struct kri_worker *w, const char *path);
+
+/* The error message of CONDITION as the REPL shows it, and its backtrace; lisp/report.c. */
+kr_value kri_condition_text(struct kri_worker *w, kr_value condition);
+kr_value kri_backtrace_text(struct kri_worker *w, kr_value condition);
+/* Print both on standard error. Raises nothing. */
+void kri_report_error(struct kri_worker *w, kr_value condition, const char *where);
+
+#endif

@@ -1,0 +1,154 @@
+/* report.c -- the text of errors and backtraces, as the REPL, batch runs and hosts show them. */
+#include <stdio.h>
+#include <unistd.h>
+#include "lisp/init.h"
+
+/* A growing Lisp string is the buffer, so that nothing leaks when printing raises. */
+struct text {
+    kr_value string;
+    size_t n;
+};
+
+static void add(struct kri_worker *w, struct text *t, const char *s, size_t n)
+{
+    if (t->n + n > kri_length(t->string)) {
+        kr_value bigger = kri_make_string(w, 2 * (t->n + n));
+        memcpy(kri_string_of(bigger)->byte, kri_string_of(t->string)->byte, t->n);
+        t->string = bigger;
+    }
+    memcpy(kri_string_of(t->string)->byte + t->n, s, n);
+    t->n += n;
+}
+
+static void add_text(struct kri_worker *w, struct text *t, const char *s) { add(w, t, s, strlen(s)); }
+
+static void add_lisp_string(struct kri_worker *w, struct text *t, kr_value s)
+{
+    add(w, t, (const char *)kri_string_of(s)->byte, kri_length(s));
+}
+
+static kr_value print_value(struct kri_worker *w, void *arg) { return kri_print_to_string(w, *(kr_value *)arg, true); }
+
+static void add_value(struct kri_worker *w, struct text *t, kr_value v, size_t most)
+{
+    kr_value s;
+    if (!kri_protect(w, print_value, &v, &s) || !kri_is_string(w->vm, s)) {
+        add_text(w, t, "#<unprintable>");
+        return;
+    }
+    size_t n = kri_length(s);
+    add(w, t, (const char *)kri_string_of(s)->byte, n > most ? most : n);
+    if (n > most)
+        add_text(w, t, "...");
+}
+
+static kr_value finish(struct kri_worker *w, struct text *t)
+{
+    return kri_string_n(w, (const char *)kri_string_of(t->string)->byte, t->n);
+}
+
+static bool is_condition(struct kri_worker *w, kr_value v)
+{
+    return kri_is_pointer(v) && kri_derivedp(w->vm, v, w->vm->classes[KRI_CLASS_ERROR].object);
+}
+
+static kr_value condition_text(struct kri_worker *w, void *arg)
+{
+    kr_value v = *(kr_value *)arg;
+    struct text t = {kri_make_string(w, 120), 0};
+    if (!is_condition(w, v)) {
+        add_text(w, &t, "throw to a tag outside");
+        return finish(w, &t);
+    }
+    const struct kri_condition *c = (const struct kri_condition *)v.w;
+    bool user = kri_eq(c->code, kri_fixnum(KRI_E_USER));
+    if (kri_is_string(w->vm, c->message))
+        add_lisp_string(w, &t, c->message);
+    if (user && kri_is_string(w->vm, c->extra))
+        add_lisp_string(w, &t, c->extra);
+    if (!user) {
+        if (!kri_is_nil(c->form)) {
+            add_text(w, &t, " ");
+            add_value(w, &t, c->form, 120);
+        }
+        if (kri_is_string(w->vm, c->extra)) {
+            add_text(w, &t, ": ");
+            add_lisp_string(w, &t, c->extra);
+        }
+        if (!kri_is_nil(c->callee)) {
+            add_text(w, &t, " in ");
+            add_value(w, &t, c->callee, 80);
+        }
+    }
+    /* The innermost frame with a file says where. */
+    for (kr_value l = c->backtrace; kri_is_cons(l); l = kri_cdr(l)) {
+        kr_value file = kri_car(kri_cdr(kri_car(l))), line = kri_car(kri_cdr(kri_cdr(kri_car(l))));
+        if (!kri_is_string(w->vm, file))
+            continue;
+        char number[40];
+        add_text(w, &t, " (");
+        add_lisp_string(w, &t, file);
+        snprintf(number, sizeof number, ":%ld)", (long)kri_fixnum_value(line));
+        add_text(w, &t, number);
+        break;
+    }
+    return finish(w, &t);
+}
+
+static kr_value backtrace_text(struct kri_worker *w, void *arg)
+{
+    kr_value v = *(kr_value *)arg;
+    struct text t = {kri_make_string(w, 400), 0};
+    if (!is_condition(w, v))
+        return finish(w, &t);
+    int i = 0;
+    for (kr_value l = ((const struct kri_condition *)v.w)->backtrace; kri_is_cons(l); l = kri_cdr(l), i++) {
+        kr_value frame = kri_car(l), file = kri_car(kri_cdr(frame)), line = kri_car(kri_cdr(kri_cdr(frame)));
+        char number[40];
+        snprintf(number, sizeof number, "%3d: ", i);
+        add_text(w, &t, number);
+        add_text(w, &t, "(");
+        add_value(w, &t, kri_car(frame), 80);
+        for (kr_value a = kri_cdr(kri_cdr(kri_cdr(frame))); kri_is_cons(a); a = kri_cdr(a)) {
+            add_text(w, &t, " ");
+            add_value(w, &t, kri_car(a), 60);
+        }
+        add_text(w, &t, ")");
+        if (kri_is_string(w->vm, file)) {
+            add_text(w, &t, " at ");
+            add_lisp_string(w, &t, file);
+            snprintf(number, sizeof number, ":%ld", (long)kri_fixnum_value(line));
+            add_text(w, &t, number);
+        }
+        add_text(w, &t, "\n");
+    }
+    return finish(w, &t);
+}
+
+kr_value kri_condition_text(struct kri_worker *w, kr_value condition) { return condition_text(w, &condition); }
+kr_value kri_backtrace_text(struct kri_worker *w, kr_value condition) { return backtrace_text(w, &condition); }
+
+void kri_report_error(struct kri_worker *w, kr_value condition, const char *where)
+{
+    kr_value s;
+    fflush(stdout);
+    if (kri_protect(w, condition_text, &condition, &s))
+        fprintf(stderr, "karakuri: error%s%s: %s\n", where ? " " : "", where ? where : "", (const char *)kri_string_of(s)->byte);
+    else
+        fprintf(stderr, "karakuri: error%s%s\n", where ? " " : "", where ? where : "");
+    if (kri_protect(w, backtrace_text, &condition, &s))
+        fputs((const char *)kri_string_of(s)->byte, stderr);
+    fflush(stderr);
+}
+
+KR_BUILTIN(condition_text, "lisp::%condition-text", "(condition)", "The message of CONDITION as the REPL shows it, a string.")
+{
+    return kri_condition_text(w, argv[0]);
+}
+
+KR_BUILTIN(backtrace_text, "lisp::%backtrace-text", "(condition)", "The backtrace of CONDITION, a line for each frame.")
+{
+    return kri_backtrace_text(w, argv[0]);
+}
+
+const struct kri_builtin *const kri_builtins_report[] = {&condition_text_def, &backtrace_text_def, NULL};

@@ -1,0 +1,974 @@
+/* heap.c -- the global buddy base, the local ones of the workers, and the policies between them.
+ *
+ * A request goes the first way that serves it: the worker's own base (inline in heap.h, or kri_alloc below); a refill of
+ * that in bulk from the global base; sweeping one chunk after the other into the global base; another chunk from the system,
+ * if the policy allows; a collection; another chunk whatever the policy says; NULL.
+ *
+ * Note [growth]. A collection is due when `budget` bytes were handed out since the last one and the heap is used up. The budget
+ * is at least the live memory (so that marking is paid for by as much allocation) and at least the initial size. `factor` raises
+ * it while collections take more than 30 % of the time: up to five times the live memory for small heaps, whose peak is of no
+ * concern, a tenth for big ones. A heap in fragments grows all the same until it can hand out its budget. */
+#define _GNU_SOURCE
+#include <assert.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "runtime/heap_private.h"
+
+const uint32_t kri_fib[KRI_CHUNK_INDEX + 1] = {
+    1,   2,   3,   5,    8,    13,   21,   34,   55,    89,    144,   233,
+    377, 610, 987, 1597, 2584, 4181, 6765, 10946, 17711, 28657, 46368, 75025,
+};
+
+enum {
+    INITIAL_BYTES = 16 << 20,
+    TREE_BYTES = KRI_TREE_GRANULES * KRI_GRANULE,
+    REFILL_NODES = 64,             /* at most, so that base_lock is held briefly */
+    STRESS_RUN = 4,                /* index of the runs in stress mode: 8 granules */
+    STRESS_CELLS = 2,
+    BIG_BUDGET = 64 << 20,         /* beyond this the peak matters */
+    RELEASE_CHUNKS = 256,          /* given back by one collection: bounds its pause */
+};
+#define SHARE_HIGH 0.30
+#define SHARE_LOW 0.12
+#define FACTOR_MOST 5.0
+#define FACTOR_BIG 1.1 /* (1 + 1.1) x 2 MB / 1.8 MB: the peak stays below 2.5 times the live memory */
+
+/* The paper's quotas, in cells; what adaptation may raise them to. Runs count in granules. */
+static const uint32_t quota_first[KRI_LOCAL_SIZES] = {500, 300, 20, 15, 10, 5};
+static const uint32_t quota_most[KRI_LOCAL_SIZES] = {28657, 1200, 400, 240, 150, 90};
+
+/* ---- sizes ---- */
+
+/* The index of the smallest block that holds a header and WORDS words. */
+static unsigned index_of(size_t words)
+{
+    size_t granules = words / 3 + 1; /* (words + 1) / 3, rounded up */
+    unsigned k = 0;
+    while (k <= KRI_INDEX_MAX && kri_fib[k] < granules)
+        k++;
+    return k; /* KRI_INDEX_MAX + 1: large */
+}
+
+/* The same for the sizes of the local lists. */
+enum { LOCAL_WORDS = 13 * 3 - 1 };
+static const uint8_t local_index[LOCAL_WORDS + 1] = {
+    0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5,
+};
+
+size_t kri_cell_bytes(const struct kri_cell *c)
+{
+    return c->buddy == KRI_BUDDY_LARGE ? kri_chunk_of(c)->object_bytes : kri_block_bytes(c->buddy);
+}
+
+/* ---- the global base; callers hold base_lock or have the world stopped ---- */
+
+static void push_locked(struct kri_heap *heap, struct kri_cell *c, unsigned k)
+{
+    struct kri_free_list *l = &heap->base[k];
+
+    kri_set_header(c, kri_header(KRI_CLASS_FREE, k, 0));
+    c->slot[0] = kri_value_of(l->head);
+    if (!l->head)
+        l->tail = c;
+    l->head = c;
+    l->count++;
+    heap->base_bits |= 1u << k;
+}
+
+static struct kri_cell *pop_locked(struct kri_heap *heap, unsigned k)
+{
+    struct kri_free_list *l = &heap->base[k];
+    struct kri_cell *c = l->head;
+
+    l->head = kri_ptr(c->slot[0]);
+    l->count--;
+    if (!l->head) {
+        l->tail = NULL;
+        heap->base_bits &= ~(1u << k);
+    }
+    return c;
+}
+
+static void splice_locked(struct kri_heap *heap, struct kri_free_list found[KRI_SIZES])
+{
+    for (unsigned k = 0; k < KRI_SIZES; k++) {
+        struct kri_free_list *l = &heap->base[k], *f = &found[k];
+        if (!f->head)
+            continue;
+        f->tail->slot[0] = kri_value_of(l->head);
+        if (!l->head)
+            l->tail = f->tail;
+        l->head = f->head;
+        l->count += f->count;
+        heap->base_bits |= 1u << k;
+    }
+}
+
+static struct kri_cell *granule_at(struct kri_cell *node, uint32_t offset)
+{
+    return (struct kri_cell *)((char *)node + (size_t)offset * KRI_GRANULE);
+}
+static unsigned right_index(unsigned k) { return k >= 2 ? k - 2 : 0; }
+
+/* A free block of index K, split off NODE of index M; the other parts go to the base. */
+static struct kri_cell *split_locked(struct kri_heap *heap, struct kri_cell *node, unsigned m, unsigned k)
+{
+    while (m > k) {
+        struct kri_cell *right = granule_at(node, kri_fib[m - 1]);
+        if (right_index(m) == k && m >= 2) { /* the right part fits: keep the left one whole */
+            push_locked(heap, node, m - 1);
+            return right;
+        }
+        push_locked(heap, right, right_index(m));
+        m--;
+    }
+    return node;
+}
+
+/* A block of index K from the smallest sufficient one. It has no header yet. */
+static struct kri_cell *take_block_locked(struct kri_heap *heap, unsigned k)
+{
+    uint32_t bits = heap->base_bits >> k << k;
+    unsigned m;
+
+    if (!bits)
+        return NULL;
+    m = (unsigned)__builtin_ctz(bits);
+    return split_locked(heap, pop_locked(heap, m), m, k);
+}
+
+/* Statistics: only their owner writes them, so this needs no atomic addition; readers may see the old number. */
+static void add_relaxed(kri_atomic *p, size_t n) { kri_store_relaxed(p, kri_load_relaxed(p) + n); }
+static void count_handed(struct kri_local_base *b, unsigned index, size_t n) { add_relaxed(&b->handed[index], n); }
+
+/* ---- local bases ---- */
+
+static struct kri_cell **lists_of(struct kri_worker *w)
+{
+    return w->heap->config.discipline == KRI_ALLOC_RWLOCK ? w->gc->base.hidden_free : w->free;
+}
+
+/* How many cells to fetch: twice as many at each refill of one collection's span, so that a worker with a need comes
+ * rarely; half as many after a span without any, so that one without hoards nothing. */
+static uint32_t quota_for(struct kri_worker *w, unsigned k)
+{
+    struct kri_local_base *b = &w->gc->base;
+    struct kri_heap *heap = w->heap;
+    uint64_t epoch = kri_load_relaxed(&heap->collections);
+    uint32_t most = heap->local_limit / KRI_LOCAL_SIZES / kri_fib[k];
+
+    if (heap->config.stress)
+        return k ? STRESS_CELLS : kri_fib[STRESS_RUN];
+    if (k == 0)
+        most = heap->local_limit / 2;
+    if (most > quota_most[k])
+        most = quota_most[k];
+    if (b->epoch != epoch) {
+        for (unsigned i = 0; i < KRI_LOCAL_SIZES; i++) {
+            if (b->refills[i] == 0 && b->quota[i] / 2 >= quota_first[i])
+                b->quota[i] /= 2;
+            b->refills[i] = 0;
+        }
+        b->epoch = epoch;
+    }
+    if (b->refills[k]++ && b->quota[k] * 2 <= most)
+        b->quota[k] *= 2;
+    if (b->quota[k] > most)
+        b->quota[k] = most > 1 ? most : 1;
+    return b->quota[k];
+}
+
+/* Fetch blocks to be carved into one-granule cells, the smallest first: they fill the holes, and large blocks stay for large
+ * requests. False: the base is empty. */
+static bool refill_runs_locked(struct kri_worker *w, uint32_t quota)
+{
+    struct kri_heap *heap = w->heap;
+    struct kri_cell *first = NULL, *last = NULL;
+    uint32_t got = 0;
+
+    for (unsigned n = 0; n < REFILL_NODES && got < quota && heap->base_bits; n++) {
+        unsigned m = (unsigned)__builtin_ctz(heap->base_bits), k = m;
+        struct kri_cell *c = pop_locked(heap, m);
+        while (k > 0 && kri_fib[k] > quota - got)
+            k--;
+        c = split_locked(heap, c, m, k);
+        kri_set_header(c, kri_header(KRI_CLASS_FREE, k, 0));
+        got += kri_fib[k];
+        if (last)
+            last->slot[0] = kri_value_of(c);
+        else
+            first = c;
+        last = c;
+    }
+    if (!last)
+        return false;
+    last->slot[0] = kri_value_of(lists_of(w)[0]); /* not empty only if a collection's hooks allocated meanwhile */
+    lists_of(w)[0] = first;
+    count_handed(&w->gc->base, 0, got);
+    heap->handed += (size_t)got * KRI_GRANULE;
+    add_relaxed(&w->gc->base.held_granules, got);
+    return true;
+}
+
+/* Cells of index K in a node of index M, when as much as possible becomes such cells. */
+static uint32_t cells_within(unsigned m, unsigned k) { return m == k ? 1 : kri_fib[m - k - 1]; }
+
+/* All of NODE becomes blocks of index K, appended to CELLS in address order, and what is left over (index K-1) goes to the base. */
+static void cut_locked(struct kri_heap *heap, struct kri_cell *node, unsigned m, unsigned k, struct kri_free_list *cells)
+{
+    while (m > k) {
+        cut_locked(heap, node, m - 1, k, cells);
+        node = granule_at(node, kri_fib[m - 1]);
+        m = right_index(m);
+    }
+    if (m == k) {
+        kri_set_header(node, kri_header(KRI_CLASS_FREE, k, 0));
+        kri_list_append(cells, node);
+    } else {
+        push_locked(heap, node, m);
+    }
+}
+
+/* Fetch about QUOTA cells of index K > 0. False: none to be had. */
+static bool refill_cells_locked(struct kri_worker *w, unsigned k, uint32_t quota)
+{
+    struct kri_heap *heap = w->heap;
+    struct kri_free_list cells = {0};
+    uint32_t bits;
+
+    while (cells.count < quota && (bits = heap->base_bits >> k << k) != 0) {
+        unsigned m = (unsigned)__builtin_ctz(bits), to = m;
+        struct kri_cell *c = pop_locked(heap, m);
+        while (to > k && cells_within(to, k) > quota - cells.count)
+            to--;
+        cut_locked(heap, split_locked(heap, c, m, to), to, k, &cells);
+    }
+    if (!cells.count)
+        return false;
+    cells.tail->slot[0] = kri_value_of(lists_of(w)[k]);
+    lists_of(w)[k] = cells.head;
+    count_handed(&w->gc->base, k, cells.count);
+    heap->handed += cells.count * kri_block_bytes(k);
+    add_relaxed(&w->gc->base.held_granules, cells.count * kri_fib[k]);
+    return true;
+}
+
+static void set_local_limit_locked(struct kri_heap *heap)
+{
+    size_t granules = heap->chunk_count * KRI_TREE_GRANULES / 10 / (heap->bases ? heap->bases : 1);
+    heap->local_limit = granules > 60000 ? 60000 : granules < 512 ? 512 : (uint32_t)granules;
+}
+
+void kri_local_base_init(struct kri_worker *w)
+{
+    struct kri_local_base *b = &w->gc->base;
+
+    kri_base_lock(w->heap);
+    w->heap->bases++;
+    set_local_limit_locked(w->heap);
+    kri_base_unlock(w->heap);
+    memset(b, 0, sizeof *b);
+    memcpy(b->quota, quota_first, sizeof b->quota);
+    w->run = w->run_end = NULL;
+    memset(w->free, 0, sizeof w->free);
+}
+
+/* The part of the node (NODE, K) from FREE on, as maximal blocks to the base. */
+static void close_node_locked(struct kri_heap *heap, char *node, unsigned k, const char *free)
+{
+    while (node < free) {
+        char *right = node + kri_block_bytes(k - 1);
+        if (k == 0 || node + kri_block_bytes(k) <= free)
+            return;
+        if (free < right) {
+            push_locked(heap, (struct kri_cell *)right, right_index(k));
+            k--;
+        } else {
+            node = right;
+            k = right_index(k);
+        }
+    }
+    push_locked(heap, (struct kri_cell *)node, k);
+}
+
+static size_t close_run_locked(struct kri_worker *w, char *run, char *run_end)
+{
+    if (run == run_end)
+        return 0;
+    close_node_locked(w->heap, w->gc->base.run_node, w->gc->base.run_index, run);
+    return (size_t)(run_end - run) / KRI_GRANULE;
+}
+
+void kri_close_runs(struct kri_worker *w)
+{
+    struct kri_local_base *b = &w->gc->base;
+    struct kri_heap *heap = w->heap;
+    struct kri_cell **lists = lists_of(w);
+    size_t granules;
+
+    /* World stopped: nobody holds the lock. A worker that closes its own runs needs it. */
+    kri_base_lock(heap);
+    granules = close_run_locked(w, w->run, w->run_end) + close_run_locked(w, b->hidden_run, b->hidden_end);
+    w->run = w->run_end = b->hidden_run = b->hidden_end = b->run_node = NULL;
+    for (unsigned k = 0; k < KRI_LOCAL_SIZES; k++) {
+        size_t n = 0;
+        for (struct kri_cell *c = lists[k], *next; c; c = next) {
+            next = kri_ptr(c->slot[0]);
+            n += k ? 1 : kri_fib[c->buddy];
+            push_locked(heap, c, c->buddy);
+        }
+        lists[k] = NULL;
+        if (k)
+            count_handed(b, k, -n);
+        else
+            granules += n;
+    }
+    count_handed(b, 0, -granules);
+    kri_store_relaxed(&b->held_granules, 0);
+    kri_base_unlock(heap);
+}
+
+void kri_local_base_finish(struct kri_worker *w)
+{
+    struct kri_heap *heap = w->heap;
+
+    kri_close_runs(w);
+    kri_base_lock(heap);
+    heap->bases--;
+    set_local_limit_locked(heap);
+    for (unsigned k = 0; k <= KRI_SIZES; k++) {
+        count_handed(&heap->retired, k, kri_load_relaxed(&w->gc->base.handed[k]));
+        kri_store_relaxed(&w->gc->base.handed[k], 0);
+    }
+    add_relaxed(&heap->retired.large_bytes, kri_load_relaxed(&w->gc->base.large_bytes));
+    kri_store_relaxed(&w->gc->base.large_bytes, 0);
+    kri_base_unlock(heap);
+}
+
+/* ---- sweeping and growing; base_lock held at entry and exit ---- */
+
+static bool sweep_one_locked(struct kri_heap *heap)
+{
+    struct kri_chunk *c = heap->unswept;
+    struct kri_free_list found[KRI_SIZES] = {0};
+    uint64_t before;
+
+    if (!c)
+        return false;
+    heap->unswept = c->next_unswept;
+    c->next_unswept = NULL;
+    if (!c->touched) { /* all free: one block, no time */
+        c->state = KRI_CHUNK_SWEPT;
+        push_locked(heap, kri_chunk_tree(c), KRI_CHUNK_INDEX);
+        return true;
+    }
+    heap->sweeping++;
+    kri_base_unlock(heap);
+    before = kri_system_now();
+    kri_sweep_chunk(c, found);
+    kri_fetch_add(&heap->sweep_ns, kri_system_now() - before);
+    kri_base_lock(heap);
+    heap->sweeping--;
+    c->state = KRI_CHUNK_SWEPT;
+    splice_locked(heap, found);
+    return true;
+}
+
+bool kri_sweep_finish_step(struct kri_heap *heap)
+{
+    bool swept;
+    kri_base_lock(heap);
+    swept = sweep_one_locked(heap);
+    kri_base_unlock(heap);
+    return swept;
+}
+
+void kri_sweep_finish_all(struct kri_heap *heap)
+{
+    while (kri_sweep_finish_step(heap))
+        ;
+}
+
+static void count_mapping_locked(struct kri_heap *heap, const struct kri_chunk *c)
+{
+    heap->heap_bytes += c->mapped;
+    if (heap->heap_bytes > heap->peak_bytes)
+        heap->peak_bytes = heap->heap_bytes;
+}
+
+static bool within_limit(const struct kri_heap *heap, size_t bytes)
+{
+    return bytes <= heap->config.limit_bytes && heap->heap_bytes <= heap->config.limit_bytes - bytes;
+}
+
+/* A new chunk or large object, registered and counted. NULL: the limit, or the system has no memory. */
+static struct kri_chunk *map_locked(struct kri_heap *heap, size_t object_bytes)
+{
+    struct kri_chunk *c;
+
+    if (!within_limit(heap, object_bytes ? kri_large_mapping(object_bytes) : KRI_CHUNK_BYTES))
+        return NULL;
+    c = kri_chunk_map(heap, object_bytes);
+    if (!c)
+        return NULL;
+    if (!kri_chunk_register(&heap->table, c)) {
+        kri_chunk_unmap(c);
+        return NULL;
+    }
+    count_mapping_locked(heap, c);
+    return c;
+}
+
+static void unmap_locked(struct kri_heap *heap, struct kri_chunk *c)
+{
+    kri_chunk_unregister(&heap->table, c);
+    heap->heap_bytes -= c->mapped;
+    kri_chunk_unmap(c);
+}
+
+/* CHUNK, wholly free and in no list, begins to serve. */
+static void add_chunk_locked(struct kri_heap *heap, struct kri_chunk *c)
+{
+    c->next = heap->chunks;
+    heap->chunks = c;
+    heap->chunk_count++;
+    set_local_limit_locked(heap);
+    push_locked(heap, kri_chunk_tree(c), KRI_CHUNK_INDEX);
+}
+
+static bool grow_locked(struct kri_heap *heap)
+{
+    struct kri_chunk *c = map_locked(heap, 0);
+    if (c)
+        add_chunk_locked(heap, c);
+    return c != NULL;
+}
+
+bool kri_heap_grow(struct kri_worker *w, size_t bytes)
+{
+    struct kri_heap *heap = w->heap;
+    bool grown = true;
+
+    kri_base_lock(heap);
+    for (size_t got = 0; got < bytes && grown; got += TREE_BYTES)
+        grown = grow_locked(heap);
+    kri_base_unlock(heap);
+    return grown;
+}
+
+/* The program is about to be told that memory is out. It may want to say so: the reserve is for that. */
+static void open_reserve_locked(struct kri_heap *heap)
+{
+    if (heap->reserve)
+        add_chunk_locked(heap, heap->reserve);
+    heap->reserve = NULL;
+}
+
+/* ---- the slow paths ---- */
+
+static void stress_collect(struct kri_worker *w)
+{
+    if (++w->gc->base.slow_count >= w->heap->config.stress) {
+        w->gc->base.slow_count = 0;
+        kri_collect(w, KRI_GC_STRESS);
+    }
+}
+
+/* A heap at its limit that is all but full would collect for every few cells: it counts as full. */
+static bool starved(const struct kri_heap *heap)
+{
+    return heap->chunk_count * TREE_BYTES < heap->live_small + heap->config.limit_bytes / 64;
+}
+
+/* Take what SERVE takes from the global base, making that serve by sweeping, growing, collecting. SERVE is called with
+ * base_lock held and returns NULL if the base has nothing for index K. */
+typedef struct kri_cell *serve_function(struct kri_worker *w, unsigned k);
+
+static struct kri_cell *obtain(struct kri_worker *w, unsigned k, serve_function *serve)
+{
+    struct kri_heap *heap = w->heap;
+    bool collected = false, full = false;
+
+    if (KRI_UNLIKELY(heap->config.stress))
+        stress_collect(w);
+    for (;;) {
+        bool wait, may_grow;
+        struct kri_cell *c = NULL;
+        kri_base_lock(heap);
+        if (!full)
+            do
+                c = serve(w, k);
+            while (!c && sweep_one_locked(heap));
+        may_grow = heap->handed < heap->budget || collected;
+        if (!c && !full && may_grow && grow_locked(heap))
+            c = serve(w, k);
+        wait = !c && !full && heap->sweeping > 0; /* what another worker sweeps now may do */
+        if (!c && !wait && collected) {
+            open_reserve_locked(heap);
+            kri_base_unlock(heap);
+            return NULL;
+        }
+        kri_base_unlock(heap);
+        if (c)
+            return c;
+        if (wait) {
+            sched_yield();
+            continue;
+        }
+        kri_collect(w, may_grow ? KRI_GC_LIMIT : KRI_GC_ALLOCATION);
+        collected = true;
+        full = may_grow && starved(heap);
+    }
+}
+
+static struct kri_cell *serve_block(struct kri_worker *w, unsigned k)
+{
+    struct kri_cell *c = take_block_locked(w->heap, k);
+    if (c) {
+        count_handed(&w->gc->base, k, 1);
+        w->heap->handed += kri_block_bytes(k);
+    }
+    return c;
+}
+
+/* Refills the local list of index K and takes the first cell. */
+static struct kri_cell *serve_list(struct kri_worker *w, unsigned k)
+{
+    struct kri_cell **list = &lists_of(w)[k], *c;
+    uint32_t quota = quota_for(w, k);
+
+    if (!(k ? refill_cells_locked(w, k, quota) : refill_runs_locked(w, quota)))
+        return NULL;
+    c = *list;
+    *list = kri_ptr(c->slot[0]);
+    return c;
+}
+
+/* Begin to carve NODE: its first granule is the caller's. A run that a collection's hooks left open is closed first. */
+static struct kri_cell *open_run(struct kri_worker *w, struct kri_cell *node, char **run, char **run_end)
+{
+    if (KRI_UNLIKELY(*run != *run_end)) {
+        kri_base_lock(w->heap);
+        size_t n = close_run_locked(w, *run, *run_end);
+        kri_base_unlock(w->heap);
+        count_handed(&w->gc->base, 0, -n);
+    }
+    w->gc->base.run_node = (char *)node;
+    w->gc->base.run_index = node->buddy;
+    *run_end = (char *)node + kri_block_bytes(node->buddy);
+    *run = (char *)node + KRI_GRANULE;
+    return node;
+}
+
+/* Discipline rwlock: from the hidden base, each cell within the reader lock, which keeps the collector away as the gate
+ * does otherwise. NULL: the list is empty. */
+static struct kri_cell *take_as_reader(struct kri_worker *w, unsigned k)
+{
+    struct kri_local_base *b = &w->gc->base;
+    struct kri_cell *c = NULL;
+
+    pthread_rwlock_rdlock(&w->heap->discipline_lock);
+    if (k == 0 && b->hidden_run != b->hidden_end) {
+        c = (struct kri_cell *)b->hidden_run;
+        b->hidden_run += KRI_GRANULE;
+    } else if ((c = b->hidden_free[k]) != NULL) {
+        b->hidden_free[k] = kri_ptr(c->slot[0]);
+        if (k == 0)
+            c = open_run(w, c, &b->hidden_run, &b->hidden_end);
+    }
+    pthread_rwlock_unlock(&w->heap->discipline_lock);
+    return c;
+}
+
+/* One cell of a local size when the inline paths found none. */
+static KRI_NOINLINE struct kri_cell *local_slow(struct kri_worker *w, unsigned k)
+{
+    struct kri_local_base *b = &w->gc->base;
+    struct kri_cell *c;
+
+    switch (w->heap->config.discipline) {
+    case KRI_ALLOC_MUTEX:
+        return obtain(w, k, serve_block);
+    case KRI_ALLOC_RWLOCK:
+        if ((c = take_as_reader(w, k)) != NULL)
+            return c;
+        c = obtain(w, k, serve_list);
+        return c && k == 0 ? open_run(w, c, &b->hidden_run, &b->hidden_end) : c;
+    default:
+        c = obtain(w, k, serve_list);
+        return c && k == 0 ? open_run(w, c, &w->run, &w->run_end) : c;
+    }
+}
+
+struct kri_cell *kri_alloc_granule_slow(struct kri_worker *w)
+{
+    struct kri_cell *c; /* from the blocks that wait to be carved; none under the disciplines that hide them */
+
+    if (KRI_UNLIKELY(w->heap->config.stress))
+        stress_collect(w);
+    c = w->free[0];
+    if (KRI_UNLIKELY(!c))
+        return local_slow(w, 0);
+    w->free[0] = kri_ptr(c->slot[0]);
+    return open_run(w, c, &w->run, &w->run_end);
+}
+
+/* A cell of more than kri_fib[KRI_INDEX_MAX] granules: a mapping of its own, zeroed by the system. */
+static struct kri_cell *large_alloc(struct kri_worker *w, unsigned cls, uint32_t length, size_t words)
+{
+    struct kri_heap *heap = w->heap;
+    size_t bytes = (words + 1) * KRI_WORD, mapping;
+    struct kri_chunk *c = NULL;
+    bool collected = false;
+
+    if (words > SIZE_MAX / KRI_WORD / 2)
+        return NULL;
+    mapping = kri_large_mapping(bytes);
+    if (heap->config.stress)
+        stress_collect(w);
+    for (;;) {
+        kri_base_lock(heap);
+        if (heap->handed < heap->budget || collected)
+            c = map_locked(heap, bytes);
+        if (c) {
+            c->next = heap->large;
+            heap->large = c;
+            heap->large_count++;
+            heap->handed += mapping;
+            heap->handed_large += mapping;
+            count_handed(&w->gc->base, KRI_SIZES, 1);
+            add_relaxed(&w->gc->base.large_bytes, bytes);
+        } else {
+            heap->wanted = mapping;
+        }
+        kri_base_unlock(heap);
+        if (c || collected || mapping > heap->config.limit_bytes)
+            break;
+        kri_collect(w, within_limit(heap, mapping) ? KRI_GC_ALLOCATION : KRI_GC_LIMIT);
+        collected = true;
+    }
+    if (!c)
+        return NULL;
+    kri_set_header(kri_chunk_tree(c), kri_header(cls, KRI_BUDDY_LARGE, length));
+    return kri_chunk_tree(c);
+}
+
+/* Clear the block's words from word FROM on (all of them behind the header: 0). */
+static void clear_words(struct kri_cell *c, unsigned k, size_t from)
+{
+    /* Constant sizes: the compiler makes a few stores of them. */
+    if (from == 0 && k == 0)
+        memset(c->slot, 0, 2 * KRI_WORD);
+    else if (from == 0 && k == 1)
+        memset(c->slot, 0, 5 * KRI_WORD);
+    else if (from == 0 && k == 2)
+        memset(c->slot, 0, 8 * KRI_WORD);
+    else if (from < kri_fib[k] * 3 - 1)
+        memset(c->slot + from, 0, kri_block_bytes(k) - KRI_WORD - from * KRI_WORD);
+}
+
+static inline struct kri_cell *alloc(struct kri_worker *w, unsigned cls, uint32_t length, size_t words, bool raw)
+{
+    struct kri_cell *c;
+    unsigned k;
+
+    if (KRI_LIKELY(words <= LOCAL_WORDS)) {
+        k = local_index[words];
+        if (k == 0) {
+            c = (struct kri_cell *)w->run;
+            if (KRI_LIKELY(w->run != w->run_end))
+                w->run += KRI_GRANULE;
+            else
+                c = kri_alloc_granule_slow(w);
+        } else {
+            c = w->free[k];
+            if (KRI_LIKELY(c != NULL))
+                w->free[k] = kri_ptr(c->slot[0]);
+            else
+                c = local_slow(w, k);
+        }
+    } else {
+        k = index_of(words);
+        if (k > KRI_INDEX_MAX)
+            return large_alloc(w, cls, length, words);
+        c = obtain(w, k, serve_block);
+    }
+    if (KRI_UNLIKELY(!c))
+        return NULL;
+    kri_set_header(c, kri_header(cls, k, length));
+    clear_words(c, k, raw ? words : 0);
+    return c;
+}
+
+struct kri_cell *kri_alloc(struct kri_worker *w, unsigned cls, uint32_t length, size_t words)
+{
+    return alloc(w, cls, length, words, false);
+}
+
+struct kri_cell *kri_alloc_raw(struct kri_worker *w, unsigned cls, uint32_t length, size_t words)
+{
+    return alloc(w, cls, length, words, true);
+}
+
+/* ---- after marking; world stopped ---- */
+
+/* Free the large objects without a mark, clear the marks of the others, whose bytes are returned. */
+static size_t sort_large_stw(struct kri_heap *heap)
+{
+    struct kri_chunk **at = &heap->large, *c;
+    size_t bytes = 0;
+
+    while ((c = *at) != NULL) {
+        if (c->touched) {
+            bytes += c->object_bytes;
+            c->marks[0] = 0;
+            c->touched = 0;
+            at = &c->next;
+        } else {
+            *at = c->next;
+            heap->large_count--;
+            unmap_locked(heap, c);
+        }
+    }
+    return bytes;
+}
+
+/* See Note [growth]. */
+static void set_budget_stw(struct kri_heap *heap, uint64_t pause_began)
+{
+    uint64_t now = kri_system_now(), swept = kri_load_relaxed(&heap->sweep_ns);
+    double span = (double)(now - heap->last_end_ns);
+    double share = ((double)(now - pause_began) + (double)(swept - heap->last_sweep_ns)) / (span > 1 ? span : 1);
+    double live = (double)heap->live_bytes, budget, big = live * FACTOR_BIG;
+
+    if (share > SHARE_HIGH)
+        heap->factor *= 1.25;
+    else if (share < SHARE_LOW)
+        heap->factor *= 0.9;
+    heap->factor = heap->factor > FACTOR_MOST ? FACTOR_MOST : heap->factor < 1 ? 1 : heap->factor;
+    big = big > BIG_BUDGET ? big : BIG_BUDGET;
+    budget = live * heap->factor;
+    heap->budget = (size_t)(budget < big ? budget : big);
+    if (heap->budget < heap->config.initial_bytes)
+        heap->budget = heap->config.initial_bytes;
+    heap->last_end_ns = now;
+    heap->last_sweep_ns = swept;
+}
+
+/* How many of EMPTY wholly free chunks go back to the system: half of what exceeds the budget with a quarter to spare; at the
+ * limit, what a large object waits for. */
+static size_t surplus_stw(const struct kri_heap *heap, size_t empty)
+{
+    size_t need = (size_t)(heap->live_bytes + heap->budget + heap->budget / 4) / TREE_BYTES + 1;
+    size_t give = heap->chunk_count > need ? (heap->chunk_count - need + 1) / 2 : 0;
+
+    if (give > RELEASE_CHUNKS)
+        give = RELEASE_CHUNKS;
+    if (heap->wanted && !within_limit(heap, heap->wanted)) {
+        size_t missing = heap->heap_bytes + heap->wanted - heap->config.limit_bytes;
+        size_t chunks = (missing + KRI_CHUNK_BYTES - 1) / KRI_CHUNK_BYTES;
+        give = chunks > give ? chunks : give;
+    }
+    if (give > empty)
+        give = empty;
+    return give < heap->chunk_count ? give : heap->chunk_count - 1; /* one stays for the small things */
+}
+
+/* Put an empty chunk aside, if none is and there is another. */
+static void restore_reserve_stw(struct kri_heap *heap)
+{
+    struct kri_chunk **at = &heap->chunks, *c;
+
+    if (heap->reserve || heap->chunk_count < 2)
+        return;
+    while ((c = *at) != NULL && c->touched)
+        at = &c->next;
+    if (!c)
+        return;
+    *at = c->next;
+    heap->chunk_count--;
+    heap->reserve = c;
+    kri_set_header(kri_chunk_tree(c), kri_header(KRI_CLASS_FREE, KRI_CHUNK_INDEX, 0));
+}
+
+/* Unmap N empty chunks; there are as many. */
+static void release_empty_stw(struct kri_heap *heap, size_t n)
+{
+    struct kri_chunk **at = &heap->chunks, *c;
+
+    heap->freed_chunks = n;
+    heap->chunk_count -= n;
+    while (n > 0 && (c = *at) != NULL) {
+        if (c->touched) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        unmap_locked(heap, c);
+        n--;
+    }
+}
+
+/* Every chunk becomes unswept, those with live cells first: they fill up, and the empty ones stay for large requests or for
+ * giving back. */
+static void queue_chunks_stw(struct kri_heap *heap)
+{
+    struct kri_chunk *partial = NULL, *empty = NULL, **end = &heap->unswept;
+
+    for (struct kri_chunk *c = heap->chunks; c; c = c->next) {
+        struct kri_chunk **queue = c->touched ? &partial : &empty;
+        c->state = KRI_CHUNK_UNSWEPT;
+        c->next_unswept = *queue;
+        *queue = c;
+    }
+    *end = partial;
+    while (*end)
+        end = &(*end)->next_unswept;
+    *end = empty;
+}
+
+static size_t count_empty_stw(const struct kri_heap *heap)
+{
+    size_t n = 0;
+    for (const struct kri_chunk *c = heap->chunks; c; c = c->next)
+        n += !c->touched;
+    return n;
+}
+
+void kri_heap_after_mark(struct kri_heap *heap, uint64_t live_bytes, struct kri_gc_record *record)
+{
+    kri_base_lock(heap); /* free now; for those who read statistics meanwhile */
+    kri_shadow_take(heap);
+    memset(heap->base, 0, sizeof heap->base);
+    heap->base_bits = 0;
+    heap->live_bytes = live_bytes;
+    heap->live_small = live_bytes - sort_large_stw(heap);
+    set_budget_stw(heap, record->at);
+    restore_reserve_stw(heap);
+    release_empty_stw(heap, surplus_stw(heap, count_empty_stw(heap)));
+    queue_chunks_stw(heap);
+    set_local_limit_locked(heap);
+    heap->handed = heap->handed_large = 0;
+    heap->wanted = 0;
+    record->live_bytes = live_bytes;
+    record->heap_bytes = heap->heap_bytes;
+    record->freed_chunks = heap->freed_chunks;
+    kri_base_unlock(heap);
+}
+
+void kri_discipline_lock(struct kri_heap *heap)
+{
+    if (heap->config.discipline == KRI_ALLOC_RWLOCK)
+        pthread_rwlock_wrlock(&heap->discipline_lock);
+}
+
+void kri_discipline_unlock(struct kri_heap *heap)
+{
+    if (heap->config.discipline == KRI_ALLOC_RWLOCK)
+        pthread_rwlock_unlock(&heap->discipline_lock);
+}
+
+/* ---- life ---- */
+
+static void init_locks(struct kri_heap *heap)
+{
+    pthread_rwlockattr_t prefer_writer;
+
+    pthread_mutex_init(&heap->base_lock, NULL);
+    pthread_mutex_init(&heap->workers_lock, NULL);
+    pthread_rwlockattr_init(&prefer_writer);
+    pthread_rwlockattr_setkind_np(&prefer_writer, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&heap->discipline_lock, &prefer_writer);
+    pthread_rwlockattr_destroy(&prefer_writer);
+}
+
+void kri_base_after_fork(struct kri_heap *heap)
+{
+    init_locks(heap);
+}
+
+static void fill_config(struct kri_heap_config *c)
+{
+    if (!c->limit_bytes)
+        c->limit_bytes = kri_system_memory_bytes() / 4 * 3;
+    if (!c->initial_bytes)
+        c->initial_bytes = INITIAL_BYTES;
+    if (c->initial_bytes > c->limit_bytes)
+        c->initial_bytes = c->limit_bytes;
+    if (!c->markers)
+        c->markers = kri_system_cores();
+}
+
+enum { LAYOUTS = 65536 };
+
+struct kri_heap *kri_heap_new(const struct kri_heap_config *config, const struct kri_heap_hooks *hooks, void *user)
+{
+    struct kri_heap *heap = kri_system_map(sizeof *heap, 0);
+    const char *check = getenv("KR_GC_CHECK");
+
+    if (!heap)
+        return NULL;
+    heap->config = *config;
+    fill_config(&heap->config);
+    heap->hooks = *hooks;
+    heap->user = user;
+    heap->check_each = check && *check && *check != '0';
+    heap->factor = 1;
+    heap->budget = heap->config.initial_bytes;
+    heap->last_end_ns = kri_system_now();
+    init_locks(heap);
+    heap->layouts = kri_system_map(LAYOUTS * sizeof *heap->layouts, 0);
+    if (!heap->layouts)
+        goto fail_layouts;
+    set_local_limit_locked(heap);
+    if (!grow_locked(heap)) /* a limit below one chunk is no heap */
+        goto fail_chunk;
+    heap->reserve = map_locked(heap, 0); /* may be missing in a very small heap */
+    if (!kri_gate_init(heap))
+        goto fail_chunk;
+    if (!kri_mark_init(heap))
+        goto fail_mark;
+    return heap;
+
+fail_mark:
+    kri_gate_finish(heap);
+fail_chunk:
+    if (heap->reserve)
+        unmap_locked(heap, heap->reserve);
+    if (heap->chunks)
+        unmap_locked(heap, heap->chunks);
+    kri_chunk_table_free(&heap->table);
+    kri_system_unmap(heap->layouts, LAYOUTS * sizeof *heap->layouts);
+fail_layouts:
+    kri_system_unmap(heap, sizeof *heap);
+    return NULL;
+}
+
+static void unmap_all(struct kri_heap *heap, struct kri_chunk *list)
+{
+    for (struct kri_chunk *c = list, *next; c; c = next) {
+        next = c->next;
+        unmap_locked(heap, c);
+    }
+}
+
+void kri_heap_free(struct kri_heap *heap)
+{
+    kri_mark_finish(heap);
+    kri_gate_finish(heap);
+    unmap_all(heap, heap->chunks);
+    unmap_all(heap, heap->large);
+    if (heap->reserve)
+        unmap_locked(heap, heap->reserve);
+    kri_chunk_table_free(&heap->table);
+    kri_system_unmap(heap->layouts, LAYOUTS * sizeof *heap->layouts);
+    pthread_mutex_destroy(&heap->base_lock);
+    pthread_mutex_destroy(&heap->workers_lock);
+    pthread_rwlock_destroy(&heap->discipline_lock);
+    kri_system_unmap(heap, sizeof *heap);
+}
+
+void *kri_heap_user(struct kri_heap *heap) { return heap->user; }
+enum kri_discipline kri_heap_discipline(const struct kri_heap *heap) { return heap->config.discipline; }
+struct kri_layout *kri_heap_layouts(struct kri_heap *heap) { return heap->layouts; }
