@@ -90,9 +90,10 @@ static struct kri_cell *pop_locked(struct kri_heap *heap, unsigned k)
     return c;
 }
 
-static void splice_locked(struct kri_heap *heap, struct kri_free_list found[KRI_SIZES])
+/* The lists of indices below SIZES go to the base. */
+static void splice_locked(struct kri_heap *heap, struct kri_free_list *found, unsigned sizes)
 {
-    for (unsigned k = 0; k < KRI_SIZES; k++) {
+    for (unsigned k = 0; k < sizes; k++) {
         struct kri_free_list *l = &heap->base[k], *f = &found[k];
         if (!f->head)
             continue;
@@ -214,19 +215,44 @@ static bool refill_runs_locked(struct kri_worker *w, uint32_t quota)
 /* Cells of index K in a node of index M, when as much as possible becomes such cells. */
 static uint32_t cells_within(unsigned m, unsigned k) { return m == k ? 1 : kri_fib[m - k - 1]; }
 
-/* All of NODE becomes blocks of index K, appended to CELLS in address order, and what is left over (index K-1) goes to the base. */
-static void cut_locked(struct kri_heap *heap, struct kri_cell *node, unsigned m, unsigned k, struct kri_free_list *cells)
+/* Note [Fibonacci word]. A node cut into as many blocks of one index K as possible, the rest being of index K-1, has these lie in
+ * the order of the letters of the Fibonacci word abaababa... (each node's word is its left part's followed by its right
+ * part's), of which every node has a prefix. So a node is cut in one pass, without descending it. */
+static void spell_word(uint8_t *word, size_t size)
 {
-    while (m > k) {
-        cut_locked(heap, node, m - 1, k, cells);
-        node = granule_at(node, kri_fib[m - 1]);
-        m = right_index(m);
+    size_t n = 2, before = 1; /* "ab", and the length of the word before it */
+
+    word[0] = 0;
+    word[1] = 1;
+    while (n < size) {
+        size_t add = before < size - n ? before : size - n;
+        memcpy(word + n, word, add);
+        before = n;
+        n += add;
     }
-    if (m == k) {
-        kri_set_header(node, kri_header(KRI_CLASS_FREE, k, 0));
-        kri_list_append(cells, node);
-    } else {
-        push_locked(heap, node, m);
+}
+
+/* All of NODE becomes blocks of index K, appended to CELLS in address order, and what is left over goes to REST. */
+static void cut_node(const struct kri_heap *heap, struct kri_cell *node, unsigned m, unsigned k, struct kri_free_list *cells,
+                     struct kri_free_list *rest)
+{
+    uint32_t letters = kri_fib[m - k];
+    const uint64_t cell = kri_header(KRI_CLASS_FREE, k, 0), left = kri_header(KRI_CLASS_FREE, k - 1, 0);
+    const size_t cell_bytes = kri_block_bytes(k), left_bytes = kri_block_bytes(k - 1);
+    char *at = (char *)node;
+
+    assert(letters <= KRI_WORD_LETTERS);
+    for (uint32_t i = 0; i < letters; i++) {
+        struct kri_cell *c = (struct kri_cell *)at;
+        if (heap->word[i]) {
+            kri_set_header(c, left);
+            kri_list_append(rest, c);
+            at += left_bytes;
+        } else {
+            kri_set_header(c, cell);
+            kri_list_append(cells, c);
+            at += cell_bytes;
+        }
     }
 }
 
@@ -234,7 +260,7 @@ static void cut_locked(struct kri_heap *heap, struct kri_cell *node, unsigned m,
 static bool refill_cells_locked(struct kri_worker *w, unsigned k, uint32_t quota)
 {
     struct kri_heap *heap = w->heap;
-    struct kri_free_list cells = {0};
+    struct kri_free_list cells = {0}, rest[KRI_SIZES] = {0};
     uint32_t bits;
 
     while (cells.count < quota && (bits = heap->base_bits >> k << k) != 0) {
@@ -242,8 +268,9 @@ static bool refill_cells_locked(struct kri_worker *w, unsigned k, uint32_t quota
         struct kri_cell *c = pop_locked(heap, m);
         while (to > k && cells_within(to, k) > quota - cells.count)
             to--;
-        cut_locked(heap, split_locked(heap, c, m, to), to, k, &cells);
+        cut_node(heap, split_locked(heap, c, m, to), to, k, &cells, &rest[k - 1]);
     }
+    splice_locked(heap, rest, k);
     if (!cells.count)
         return false;
     cells.tail->slot[0] = kri_value_of(lists_of(w)[k]);
@@ -371,7 +398,7 @@ static bool sweep_one_locked(struct kri_heap *heap)
     kri_base_lock(heap);
     heap->sweeping--;
     c->state = KRI_CHUNK_SWEPT;
-    splice_locked(heap, found);
+    splice_locked(heap, found, KRI_SIZES);
     return true;
 }
 
@@ -655,17 +682,32 @@ static struct kri_cell *large_alloc(struct kri_worker *w, unsigned cls, uint32_t
 }
 
 /* Clear the block's words from word FROM on (all of them behind the header: 0). */
-static void clear_words(struct kri_cell *c, unsigned k, size_t from)
+static inline void clear_words(struct kri_cell *c, unsigned k, size_t from)
 {
-    /* Constant sizes: the compiler makes a few stores of them. */
-    if (from == 0 && k == 0)
-        memset(c->slot, 0, 2 * KRI_WORD);
-    else if (from == 0 && k == 1)
-        memset(c->slot, 0, 5 * KRI_WORD);
-    else if (from == 0 && k == 2)
-        memset(c->slot, 0, 8 * KRI_WORD);
-    else if (from < kri_fib[k] * 3 - 1)
-        memset(c->slot + from, 0, kri_block_bytes(k) - KRI_WORD - from * KRI_WORD);
+    size_t n = kri_fib[k] * 3 - 1;
+
+    if (from == 0)
+        switch (k) { /* constant sizes: the compiler makes a few stores of them */
+        case 0:
+            memset(c->slot, 0, 2 * KRI_WORD);
+            return;
+        case 1:
+            memset(c->slot, 0, 5 * KRI_WORD);
+            return;
+        case 2:
+            memset(c->slot, 0, 8 * KRI_WORD);
+            return;
+        case 3:
+            memset(c->slot, 0, 14 * KRI_WORD);
+            return;
+        default:
+            break;
+        }
+    if (n - from < 16)
+        for (; from < n; from++)
+            kri_store_relaxed((volatile kri_atomic *)&c->slot[from].w, 0); /* volatile: else gcc calls memset */
+    else
+        memset(c->slot + from, 0, (n - from) * KRI_WORD);
 }
 
 static inline struct kri_cell *alloc(struct kri_worker *w, unsigned cls, uint32_t length, size_t words, bool raw)
@@ -918,6 +960,7 @@ struct kri_heap *kri_heap_new(const struct kri_heap_config *config, const struct
     heap->budget = heap->config.initial_bytes;
     heap->last_end_ns = kri_system_now();
     init_locks(heap);
+    spell_word(heap->word, KRI_WORD_LETTERS);
     heap->layouts = kri_system_map(LAYOUTS * sizeof *heap->layouts, 0);
     if (!heap->layouts)
         goto fail_layouts;
