@@ -484,12 +484,16 @@ bool kri_heap_grow(struct kri_worker *w, size_t bytes)
     return grown;
 }
 
-/* The program is about to be told that memory is out. It may want to say so: the reserve is for that. */
-static void open_reserve_locked(struct kri_heap *heap)
+/* The program is about to be told that memory is out. It may want to say so: the reserve is for that. Where a LARGE object
+ * was wanted there may be room enough for words. */
+static void open_reserve(struct kri_heap *heap, bool large)
 {
-    if (heap->reserve)
+    kri_base_lock(heap);
+    if (heap->reserve && !(large && (heap->base_bits || heap->unswept))) {
         add_chunk_locked(heap, heap->reserve);
-    heap->reserve = NULL;
+        heap->reserve = NULL;
+    }
+    kri_base_unlock(heap);
 }
 
 /* ---- the slow paths ---- */
@@ -502,6 +506,16 @@ static void stress_collect(struct kri_worker *w)
     }
 }
 
+/* A guess when others allocate; the answer only chooses a collection's cause. */
+static bool may_grow(struct kri_heap *heap, size_t bytes)
+{
+    bool may;
+    kri_base_lock(heap);
+    may = within_limit(heap, bytes);
+    kri_base_unlock(heap);
+    return may;
+}
+
 /* A heap at its limit that is all but full would collect for every few cells: it counts as full. */
 static bool starved(const struct kri_heap *heap)
 {
@@ -512,40 +526,50 @@ static bool starved(const struct kri_heap *heap)
  * base_lock held and returns NULL if the base has nothing for index K. */
 typedef struct kri_cell *serve_function(struct kri_worker *w, unsigned k);
 
+/* What SERVE finds, if need be in chunks yet to be swept or in a new one: beyond the budget only if BEYOND. */
+static struct kri_cell *serve_or_grow(struct kri_worker *w, unsigned k, serve_function *serve, bool beyond)
+{
+    struct kri_heap *heap = w->heap;
+    struct kri_cell *c;
+
+    kri_base_lock(heap);
+    for (;;) {
+        c = serve(w, k);
+        if (c)
+            break;
+        if (sweep_one_locked(heap) || ((beyond || heap->handed < heap->budget) && grow_locked(heap)))
+            continue;
+        if (!heap->sweeping)
+            break;
+        kri_base_unlock(heap); /* what another worker is sweeping may do */
+        sched_yield();
+        kri_base_lock(heap);
+    }
+    kri_base_unlock(heap);
+    return c;
+}
+
 static struct kri_cell *obtain(struct kri_worker *w, unsigned k, serve_function *serve)
 {
     struct kri_heap *heap = w->heap;
-    bool collected = false, full = false;
+    bool collected = false, at_limit = false, full = false;
 
     if (KRI_UNLIKELY(heap->config.stress))
         stress_collect(w);
     for (;;) {
-        bool wait, may_grow;
-        struct kri_cell *c = NULL;
-        kri_base_lock(heap);
-        if (!full)
-            do
-                c = serve(w, k);
-            while (!c && sweep_one_locked(heap));
-        may_grow = heap->handed < heap->budget || collected;
-        if (!c && !full && may_grow && grow_locked(heap))
-            c = serve(w, k);
-        wait = !c && !full && heap->sweeping > 0; /* what another worker sweeps now may do */
-        if (!c && !wait && collected) {
-            open_reserve_locked(heap);
-            kri_base_unlock(heap);
-            return NULL;
-        }
-        kri_base_unlock(heap);
+        struct kri_cell *c = full ? NULL : serve_or_grow(w, k, serve, collected);
         if (c)
             return c;
-        if (wait) {
-            sched_yield();
-            continue;
+        if (at_limit) {
+            open_reserve(heap, false);
+            return NULL;
         }
-        kri_collect(w, may_grow ? KRI_GC_LIMIT : KRI_GC_ALLOCATION);
+        /* A collection for want of a budget may be somebody else's, who then takes all of it. Only the one at the limit is
+         * ours for certain, so only after that we give up. */
+        at_limit = collected || !may_grow(heap, KRI_CHUNK_BYTES);
+        kri_collect(w, at_limit ? KRI_GC_LIMIT : KRI_GC_ALLOCATION);
         collected = true;
-        full = may_grow && starved(heap);
+        full = at_limit && starved(heap);
     }
 }
 
@@ -641,42 +665,54 @@ struct kri_cell *kri_alloc_granule_slow(struct kri_worker *w)
     return open_run(w, c, &w->run, &w->run_end);
 }
 
+/* A large object of BYTES, counted; NULL: the budget is spent and it is not BEYOND, or the limit is reached. */
+static struct kri_chunk *map_large(struct kri_worker *w, size_t bytes, bool beyond)
+{
+    struct kri_heap *heap = w->heap;
+    struct kri_chunk *c = NULL;
+
+    kri_base_lock(heap);
+    if (beyond || heap->handed < heap->budget)
+        c = map_locked(heap, bytes);
+    if (c) {
+        c->next = heap->large;
+        heap->large = c;
+        heap->large_count++;
+        heap->handed += c->mapped;
+        heap->handed_large += c->mapped;
+        count_handed(&w->gc->base, KRI_SIZES, 1);
+        add_relaxed(&w->gc->base.large_bytes, bytes);
+    } else {
+        heap->wanted = kri_large_mapping(bytes);
+    }
+    kri_base_unlock(heap);
+    return c;
+}
+
 /* A cell of more than kri_fib[KRI_INDEX_MAX] granules: a mapping of its own, zeroed by the system. */
 static struct kri_cell *large_alloc(struct kri_worker *w, unsigned cls, uint32_t length, size_t words)
 {
     struct kri_heap *heap = w->heap;
     size_t bytes = (words + 1) * KRI_WORD, mapping;
-    struct kri_chunk *c = NULL;
-    bool collected = false;
+    struct kri_chunk *c;
+    bool collected = false, at_limit = false;
 
     if (words > SIZE_MAX / KRI_WORD / 2)
         return NULL;
     mapping = kri_large_mapping(bytes);
     if (heap->config.stress)
         stress_collect(w);
-    for (;;) {
-        kri_base_lock(heap);
-        if (heap->handed < heap->budget || collected)
-            c = map_locked(heap, bytes);
-        if (c) {
-            c->next = heap->large;
-            heap->large = c;
-            heap->large_count++;
-            heap->handed += mapping;
-            heap->handed_large += mapping;
-            count_handed(&w->gc->base, KRI_SIZES, 1);
-            add_relaxed(&w->gc->base.large_bytes, bytes);
-        } else {
-            heap->wanted = mapping;
+    if (mapping > heap->config.limit_bytes)
+        return NULL;
+    while ((c = map_large(w, bytes, collected)) == NULL) {
+        if (at_limit) {
+            open_reserve(heap, true);
+            return NULL;
         }
-        kri_base_unlock(heap);
-        if (c || collected || mapping > heap->config.limit_bytes)
-            break;
-        kri_collect(w, within_limit(heap, mapping) ? KRI_GC_ALLOCATION : KRI_GC_LIMIT);
+        at_limit = collected || !may_grow(heap, mapping); /* as in obtain */
+        kri_collect(w, at_limit ? KRI_GC_LIMIT : KRI_GC_ALLOCATION);
         collected = true;
     }
-    if (!c)
-        return NULL;
     kri_set_header(kri_chunk_tree(c), kri_header(cls, KRI_BUDDY_LARGE, length));
     return kri_chunk_tree(c);
 }
@@ -965,9 +1001,10 @@ struct kri_heap *kri_heap_new(const struct kri_heap_config *config, const struct
     if (!heap->layouts)
         goto fail_layouts;
     set_local_limit_locked(heap);
+    if (heap->config.limit_bytes >= 2 * KRI_CHUNK_BYTES) /* a smaller heap goes without */
+        heap->reserve = map_locked(heap, 0);
     if (!grow_locked(heap)) /* a limit below one chunk is no heap */
         goto fail_chunk;
-    heap->reserve = map_locked(heap, 0); /* may be missing in a very small heap */
     if (!kri_gate_init(heap))
         goto fail_chunk;
     if (!kri_mark_init(heap))
