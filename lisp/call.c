@@ -133,6 +133,11 @@ static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const
     return result;
 }
 
+kr_value kri_call_macro(struct kri_worker *w, kr_value expander, int argc, const kr_value *argv)
+{
+    return call_bytecode(w, expander, argc, argv);
+}
+
 kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv)
 {
     struct kr_context *ctx = w->ctx;

@@ -140,6 +140,7 @@ void kri_context_free(struct kr_context *ctx)
     free(ctx->spare);
     free(ctx->dynamic);
     free(ctx->locals);
+    free(ctx->held);
     free(ctx);
 }
 
@@ -213,6 +214,7 @@ static void mark_context(struct kr_context *ctx, struct kri_marker *m)
         memset(ctx->spare->slot, 0, ctx->spare->words * sizeof(kr_value));
     kri_mark_range(m, ctx->dynamic, ctx->dynamic + ctx->dynamic_size);
     kri_mark_range(m, ctx->locals, ctx->locals + ctx->locals_count);
+    kri_mark_range(m, ctx->held, ctx->held + ctx->held_count);
     kri_mark_value(m, ctx->unwind_value);
     kri_mark_value(m, ctx->thread);
     kri_mark_value(m, ctx->condition);

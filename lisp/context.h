@@ -56,6 +56,9 @@ struct kr_context {
     kr_value *locals;                 /* what a host holds between API calls; kr_scope_begin / kr_scope_end */
     size_t locals_count, locals_size;
 
+    kr_value *held;                   /* the mutex locks this context holds */
+    size_t held_count, held_size;
+
     kr_value thread;                  /* the Lisp thread object, NIL for the first */
     kr_value condition;               /* the condition being handled, for the REPL */
     kr_value pending_interrupt;       /* function to call at the next poll, or NIL; guarded by vm->lock */

@@ -65,6 +65,13 @@ static void after_gc(struct kri_worker *w)
 static void interrupt(struct kri_worker *w)
 {
     struct kr_vm *vm = w->vm;
+    if (kri_threads_stopping(w)) {
+        /* No handler is asked: cleanups run, and the thread ends. */
+        struct kri_entry *e = w->ctx->entry;
+        while (e && !e->barrier)
+            e = e->prev;
+        kri_unwind_to(w, e ? e->handler : NULL, KRI_NIL);
+    }
     pthread_mutex_lock(&vm->lock);
     kr_value fn = w->ctx->pending_interrupt;
     w->ctx->pending_interrupt = KRI_NIL;
@@ -210,6 +217,7 @@ static kr_value init_world(struct kri_worker *w, void *arg)
     kri_printer_init(w);
     kri_number_init(w);
     kri_system_init(w);
+    kri_thread_init(w);
     w->vm->running = true;
     return w->vm->sym.t;
 }
@@ -296,7 +304,7 @@ void kr_vm_free(kr_context *ctx)
     pthread_mutex_destroy(&vm->lock);
     pthread_mutex_destroy(&vm->package_lock);
     pthread_mutex_destroy(&vm->contexts_lock);
-    free(vm->threads);
+    free((char *)(uintptr_t)vm->library);
     free(vm->random);
     free(vm->dtoa);
     free(vm);

@@ -27,6 +27,8 @@ void kri_reader_init(struct kri_worker *w);
 void kri_printer_init(struct kri_worker *w);
 void kri_number_init(struct kri_worker *w);
 void kri_system_init(struct kri_worker *w);
+void kri_thread_init(struct kri_worker *w);
+bool kri_threads_stopping(struct kri_worker *w); /* this is a thread of the pool and the VM is being freed */
 void kri_streams_finish(struct kri_worker *w);  /* flush what is open */
 void kri_threads_stop(struct kri_worker *w);    /* end all threads that Lisp made, and wait for them */
 void kri_bootstrap_functions(struct kri_worker *w);

@@ -16,6 +16,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
 
 #define KR_VERSION "0.1.0"
 #define KR_ABI_VERSION 1
@@ -136,6 +139,9 @@ void kr_blocking(kr_context *ctx, void (*block)(void *arg), void *arg);
 /* Collect now. [attached, may-gc] */
 void kr_collect(kr_context *ctx);
 
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -81,7 +81,9 @@ unsigned kri_code_line(const struct kri_code *code, const kri_instruction *pc);
 /* ---- running Lisp from C. Values and argv may lie anywhere; errors and throws pass through the caller by longjmp ---- */
 kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv);
 kr_value kri_call1(struct kri_worker *w, kr_value fn, kr_value a);
-/* Does the backtrace of W's context into a list of (function-name file line argument..), innermost first, at most N. */
+/* Call a macro's expander (bytecode) on the arguments of a form, unevaluated. */
+kr_value kri_call_macro(struct kri_worker *w, kr_value expander, int argc, const kr_value *argv);
+/* The backtrace of W's context as a list of (function-name file line argument..), innermost first, at most N. */
 kr_value kri_backtrace(struct kri_worker *w, int n);
 kr_value kri_call2(struct kri_worker *w, kr_value fn, kr_value a, kr_value b);
 kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int argc, const kr_value *argv);

@@ -7,7 +7,7 @@
  * Note [growth]. A collection is due when `budget` bytes were handed out since the last one and the heap is used up. The budget
  * is at least the live memory (so that marking is paid for by as much allocation) and at least the initial size. `factor` raises
  * it while collections take more than 30 % of the time: up to five times the live memory for small heaps, whose peak is of no
- * concern, only slightly for big ones. A heap in fragments grows all the same until it can hand out its budget. */
+ * concern, a tenth for big ones. A heap in fragments grows all the same until it can hand out its budget. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <sched.h>
@@ -26,13 +26,13 @@ enum {
     REFILL_NODES = 64,             /* at most, so that base_lock is held briefly */
     STRESS_RUN = 4,                /* index of the runs in stress mode: 8 granules */
     STRESS_CELLS = 2,
-    BIG_HEAP = 64 << 20,           /* live bytes from which the peak matters */
+    BIG_BUDGET = 64 << 20,         /* beyond this the peak matters */
     RELEASE_CHUNKS = 256,          /* given back by one collection: bounds its pause */
 };
 #define SHARE_HIGH 0.30
 #define SHARE_LOW 0.12
-#define FACTOR_SMALL 5.0
-#define FACTOR_BIG 1.2
+#define FACTOR_MOST 5.0
+#define FACTOR_BIG 1.1 /* (1 + 1.1) x 2 MB / 1.8 MB: the peak stays below 2.5 times the live memory */
 
 /* The paper's quotas, in cells; what adaptation may raise them to. Runs count in granules. */
 static const uint32_t quota_first[KRI_LOCAL_SIZES] = {500, 300, 20, 15, 10, 5};
@@ -740,14 +740,16 @@ static void set_budget_stw(struct kri_heap *heap, uint64_t pause_began)
     uint64_t now = kri_system_now(), swept = kri_load_relaxed(&heap->sweep_ns);
     double span = (double)(now - heap->last_end_ns);
     double share = ((double)(now - pause_began) + (double)(swept - heap->last_sweep_ns)) / (span > 1 ? span : 1);
-    double most = heap->live_bytes > BIG_HEAP ? FACTOR_BIG : FACTOR_SMALL;
+    double live = (double)heap->live_bytes, budget, big = live * FACTOR_BIG;
 
     if (share > SHARE_HIGH)
         heap->factor *= 1.25;
     else if (share < SHARE_LOW)
         heap->factor *= 0.9;
-    heap->factor = heap->factor > most ? most : heap->factor < 1 ? 1 : heap->factor;
-    heap->budget = (size_t)((double)heap->live_bytes * heap->factor);
+    heap->factor = heap->factor > FACTOR_MOST ? FACTOR_MOST : heap->factor < 1 ? 1 : heap->factor;
+    big = big > BIG_BUDGET ? big : BIG_BUDGET;
+    budget = live * heap->factor;
+    heap->budget = (size_t)(budget < big ? budget : big);
     if (heap->budget < heap->config.initial_bytes)
         heap->budget = heap->config.initial_bytes;
     heap->last_end_ns = now;

@@ -291,14 +291,14 @@ static inline void push(struct kri_marker *m, kr_value v)
 /* The block below becomes the top; false if there is none. */
 static KRI_COLD bool pop_block(struct kri_marker *m)
 {
-    struct block *b = m->top;
+    struct block *b = m->top, *below = b->below;
     if (b == m->bottom)
         return false;
     if (m->spare)
-        free_block(m->state, b);
+        free_block(m->state, b); /* links it elsewhere */
     else
         m->spare = b;
-    set_top(m, b->below);
+    set_top(m, below);
     m->top->above = NULL;
     m->sp = m->base + m->top->count;
     return true;

@@ -26,6 +26,19 @@ static void mark_roots(struct kri_heap *heap, struct kri_marker *m)
     kri_mark_range(m, r->copy, r->copy + 2);
 }
 
+static struct kri_worker *attach(struct kri_heap *heap)
+{
+    char *here = __builtin_frame_address(0);
+    struct kri_worker *w = kri_worker_new(heap, here + 256, here - (1 << 20));
+
+    if (!w) {
+        fputs("alloc_bench: no memory\n", stderr);
+        exit(1);
+    }
+    kri_set_lisp_limit(w, (void *)UINTPTR_MAX); /* no Lisp stack: a limit that only a request poisons */
+    return w;
+}
+
 static double now(void)
 {
     struct timespec t;
@@ -92,10 +105,7 @@ static void *run_task(void *arg)
     CPU_ZERO(&core);
     CPU_SET(t->number, &core);
     pthread_setaffinity_np(pthread_self(), sizeof core, &core);
-    struct kri_worker *w = kri_worker_new(t->heap, (char *)__builtin_frame_address(0) + 64,
-                                          (char *)__builtin_frame_address(0) - (1 << 20));
-    if (!w)
-        exit(1);
+    struct kri_worker *w = attach(t->heap);
     make_list(w, &r->list[t->number], LIST);
     kri_gate_leave_host(w);
     pthread_barrier_wait(t->start);
@@ -128,14 +138,13 @@ static void measure(const char *name, enum kri_discipline discipline, int thread
     struct kri_heap_stats stats;
     pthread_t thread[2];
     pthread_barrier_t start;
-    struct kri_worker *w = heap ? kri_worker_new(heap, (char *)__builtin_frame_address(0) + 64,
-                                                 (char *)__builtin_frame_address(0) - (1 << 20))
-                                : NULL;
+    struct kri_worker *w;
 
-    if (!w) {
+    if (!heap) {
         fputs("alloc_bench: no memory\n", stderr);
         exit(1);
     }
+    w = attach(heap);
     kri_heap_layouts(heap)[CLASS_CONS] = (struct kri_layout){.kind = KRI_LAYOUT_SLOTS, .slots = 2};
     make_list(w, &roots.live, live);
     kri_gate_leave_host(w);

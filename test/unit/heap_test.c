@@ -31,7 +31,10 @@ static struct kri_worker *attach(struct kri_heap *heap)
     pthread_getattr_np(pthread_self(), &a);
     pthread_attr_getstack(&a, &low, &size);
     pthread_attr_destroy(&a);
-    return kri_worker_new(heap, (char *)low + size, (char *)low + 4096);
+    struct kri_worker *w = kri_worker_new(heap, (char *)low + size, (char *)low + 4096);
+    if (w)
+        kri_set_lisp_limit(w, (void *)UINTPTR_MAX); /* no Lisp stack: a limit that only a request poisons */
+    return w;
 }
 
 static void open_world(struct world *t, struct kri_heap_config config)

@@ -1,0 +1,103 @@
+# Karakuri. make · make run · make bench · make test · make check · make soak · make install
+# MODE=release|debug|asan|tsan chooses the build; products lie in build/MODE, the executable also at bin/karakuri.
+
+MODE    ?= release
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CC      ?= gcc
+B       := build/$(MODE)
+
+PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev pkg-config
+TEST_PACKAGES := check tmux spin
+BENCH_PACKAGES := gnuplot-nox
+
+CFLAGS_release := -O2 -g
+CFLAGS_debug   := -O0 -g -DKRI_DEBUG
+CFLAGS_asan    := -O1 -g -DKRI_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+CFLAGS_tsan    := -O1 -g -DKRI_DEBUG -fsanitize=thread
+CFLAGS_stores  := -O1 -g -DKRI_DEBUG -DKRI_CHECK_STORES
+KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -pthread -I. $(CFLAGS_$(MODE)) \
+             -DKRI_LIBRARY='"$(PREFIX)/share/karakuri"' $(CFLAGS)
+LIBS    := -lgmp -lm -ldl -pthread
+
+SRC  := $(wildcard runtime/*.c lisp/*.c)
+OBJ  := $(SRC:%.c=$B/%.o)
+REPL := $(patsubst %.c,$B/%.o,$(wildcard lisp/repl/*.c))
+VERSION := $(shell sed -n 's/.*KR_VERSION "\(.*\)"/\1/p' lisp/karakuri.h)
+
+.PHONY: all run test check soak bench bench-peers install clean lint packages doc
+all: bin/karakuri $B/libkarakuri.so
+
+# The Debian packages that are missing; nothing happens when all are there.
+packages:
+	@missing=""; for p in $(PACKAGES) $(WANTED); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then echo "installing$$missing"; sudo=$$([ $$(id -u) = 0 ] || echo sudo); \
+	$$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends $$missing >/dev/null; fi
+
+$B/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
+-include $(OBJ:.o=.d) $(REPL:.o=.d)
+
+$B/libkarakuri.a: $(OBJ)
+	@rm -f $@
+	ar rcs $@ $^
+$B/libkarakuri.so: $(OBJ)
+	$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.0 -o $@ $^ $(LIBS)
+$B/karakuri: $(REPL) $B/libkarakuri.a
+	$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
+bin/karakuri: $B/karakuri
+	@mkdir -p bin
+	cp $< $@.new && mv $@.new $@
+
+run: bin/karakuri
+	bin/karakuri
+
+bench: WANTED := $(BENCH_PACKAGES)
+bench: packages
+	@$(MAKE) all
+	bench/run.sh $(if $(QUICK),--quick) $(BENCH)
+bench-peers: packages
+	@$(MAKE) all
+	bench/peers.sh
+
+test: WANTED := $(TEST_PACKAGES)
+test: packages
+	@$(MAKE) all
+	test/run.sh $(MODE)
+check: WANTED := $(TEST_PACKAGES)
+check: packages
+	test/check.sh
+soak: WANTED := $(TEST_PACKAGES)
+soak: packages
+	@$(MAKE) all
+	test/soak.sh
+
+# The tests' executables: one for each file.
+$B/test/unit/%: test/unit/%.c $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CC) $(KR_CFLAGS) -o $@ $^ -lcheck -lsubunit $(LIBS)
+$B/test/embed/%: test/embed/%.c $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CC) $(KR_CFLAGS) -Ilisp -o $@ $^ $(LIBS)
+
+lint: $B/libkarakuri.a
+	! grep -n '#include "lisp/' runtime/*.[ch]
+	! nm -g --defined-only $< | awk 'NF == 3 && $$3 !~ /^kri?_/' | grep .
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 $B/karakuri $(DESTDIR)$(PREFIX)/bin/karakuri
+	install -m 644 $B/libkarakuri.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $B/libkarakuri.so $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.$(VERSION)
+	ln -sf libkarakuri.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.0
+	ln -sf libkarakuri.so.0 $(DESTDIR)$(PREFIX)/lib/libkarakuri.so
+	install -m 644 lisp/karakuri.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	cd lib && find . -name '*.l' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/{} \;
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/karakuri/bench bench/*.l
+	printf 'prefix=%s\nName: karakuri\nDescription: embeddable multithreaded Lisp for robots\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lkarakuri\nLibs.private: $(LIBS)\n' \
+	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/karakuri.pc
+
+clean:
+	rm -rf build bin

@@ -1,0 +1,527 @@
+/* hash_table.c -- hash tables: open addressing, linear probing, in the slots that EusLisp's tables have.
+ *
+ * `key` and `value` are vectors of the same length; a place without an entry holds the symbol in `empty` or `deleted` as its key.
+ * Tables whose test is eq, eql, equal or string= (hashed by sxhash) are worked here; tables with functions of the program's own
+ * by lib/core/sequence.l with the builtins at the end, so that no C frame waits for Lisp. Cells never move: identity hashes by address.
+ *
+ * Note [versions]. Threads share tables freely. The slot `lock` holds a fixnum, the table's version: bits 1 to 3 the kind of test,
+ * bit 0 set while somebody writes, the rest counting writes. A reader notes an even version, searches, and believes what it found
+ * if the version is still the same. A writer searches in the same way and then goes from the noted version to the odd one by
+ * compare-and-swap: if that succeeds nothing has changed since it looked, and it stores and goes to the next even version.
+ * So no test runs, and nothing is allocated or raised, while a version is odd; and whoever meets an odd one waits for a few
+ * stores (or, when a rehash was disturbed too often, one rehash of keys whose hash cannot raise). */
+#include <sched.h>
+#include "lisp/sequence.h"
+
+struct table {
+    struct kri_cell head;
+    kr_value key, value, size, count, hash_function, test_function, rehash_size, empty, deleted, not_found, fill_count, lock;
+};
+
+enum { KIND_UNKNOWN, KIND_EQL, KIND_EQUAL, KIND_STRING, KIND_OTHER, WRITING = 1, KIND_SHIFT = 1, KIND_MASK = 7, VERSION_STEP = 16 };
+
+/* What a search goes by: one state of the table. */
+struct view {
+    struct table *t;
+    size_t version;      /* as the lock slot holds it, a fixnum's word */
+    int kind;
+    kr_value keys, values;
+    size_t size;
+};
+
+static bool is_table(struct kr_vm *vm, kr_value v)
+{
+    return kri_has_class(v, KRI_CLASS_HASH_TABLE) || (kri_is_pointer(v) && kri_ptr(v)->cls >= KRI_CLASS_BUILTIN_COUNT &&
+                                                      kri_derivedp(vm, v, vm->classes[KRI_CLASS_HASH_TABLE].object));
+}
+
+static struct table *table_arg(struct kri_worker *w, const kr_value *argv, int i)
+{
+    if (!is_table(w->vm, argv[i]))
+        kri_argument_error(w, i, argv[i], KRI_E_NO_OBJECT);
+    return (struct table *)argv[i].w;
+}
+
+static volatile kri_atomic *lock_word(struct table *t) { return (volatile kri_atomic *)&t->lock.w; }
+static kr_value *keys_at(kr_value v) { return kri_vector_of(v)->at; }
+
+/* Acquire: pairs with the releases of kri_store by writers; a search sees the cells behind what it reads, and its later look
+ * at the version comes after. See Note [versions]. */
+static kr_value load(const kr_value *slot) { return (kr_value){kri_load_acquire((const volatile kri_atomic *)&slot->w)}; }
+
+static int kind_for(struct kr_vm *vm, kr_value test, kr_value hash)
+{
+    if (!kri_is_nil(hash) && !kri_is_builtin_named(vm, hash, "SXHASH"))
+        return KIND_OTHER;
+    switch (kri_test_of(vm, test)) {
+    case KRI_TEST_EQL:
+        return KIND_EQL;
+    case KRI_TEST_EQUAL:
+        return KIND_EQUAL;
+    case KRI_TEST_STRING:
+        return KIND_STRING;
+    default:
+        return KIND_OTHER;
+    }
+}
+
+static size_t word_of(size_t version) { return version << 1 | 1; }
+static size_t version_of(size_t word) { return word >> 1; }
+
+/* The table's state, once nobody writes. The table may have been made by instantiate or changed by hand: all is checked. */
+static struct view look(struct kri_worker *w, struct table *t)
+{
+    for (unsigned turn = 1;; turn++) {
+        size_t word = kri_load_acquire(lock_word(t));
+        if (word == 0) {
+            int kind = kind_for(w->vm, kri_slot(&t->test_function), kri_slot(&t->hash_function));
+            kri_cas(lock_word(t), 0, word_of((size_t)kind << KIND_SHIFT));
+            continue;
+        }
+        if (version_of(word) & WRITING) {
+            if (turn % 64 == 0)
+                sched_yield();
+            continue;
+        }
+        struct view v = {t, word, (int)(version_of(word) >> KIND_SHIFT & KIND_MASK), load(&t->key), load(&t->value), 0};
+        if (kri_element(w->vm, v.keys) == KRI_ELEMENT_T && kri_element(w->vm, v.values) == KRI_ELEMENT_T &&
+            (v.size = kri_length(v.keys)) == kri_length(v.values))
+            return v;
+        if (kri_load_acquire(lock_word(t)) == word)
+            kri_error(w, KRI_E_NO_OBJECT, kri_value_of(t), "a hash table without places: %V", kri_value_of(t));
+    }
+}
+
+static bool unchanged(const struct view *v) { return kri_load_acquire(lock_word(v->t)) == v->version; }
+
+/* From the noted state to writing; false if the table has changed since. */
+static bool begin(const struct view *v)
+{
+    return kri_cas(lock_word(v->t), v->version, word_of(version_of(v->version) | WRITING));
+}
+
+static void end(const struct view *v)
+{
+    kri_store_release(lock_word(v->t), word_of(version_of(v->version) + VERSION_STEP));
+}
+
+/* ---- hashing and searching ---- */
+
+static uint64_t scramble(uint64_t h)
+{
+    h ^= h >> 32;
+    h *= 0x9E3779B97F4A7C15u;
+    return h ^ h >> 29;
+}
+
+static uint64_t hash_text(const unsigned char *p, size_t n)
+{
+    uint64_t h = n;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p[i]) * 0x100000001B3u;
+    return scramble(h);
+}
+
+/* A hash of KEY, which cannot raise; false: KEY is not possible in a table of this kind. */
+static bool hash(struct kri_worker *w, int kind, kr_value key, uint64_t *h)
+{
+    const unsigned char *text;
+    size_t n;
+    switch (kind) {
+    case KIND_STRING:
+        if (!kri_string_designator(w->vm, key, &text, &n))
+            return false;
+        *h = hash_text(text, n);
+        return true;
+    case KIND_EQUAL:
+        *h = kri_sxhash(w, key);
+        return true;
+    default:
+        *h = kri_eq_suffices(key) ? scramble(key.w >> 3 ^ key.w << 61) : kri_sxhash(w, key);
+        return true;
+    }
+}
+
+/* Where the search for hash H begins: its upper half as a fraction of the size. */
+static size_t first_place(uint64_t h, size_t size) { return (size_t)((h >> 32) * (uint64_t)size >> 32); }
+
+static bool matches(struct kri_worker *w, int kind, kr_value a, kr_value b)
+{
+    if (kri_eq(a, b))
+        return true;
+    if (kind == KIND_EQL)
+        return !kri_eq_suffices(a) && kri_eql(a, b);
+    if (kind == KIND_EQUAL)
+        return kri_equal(w, a, b);
+    const unsigned char *x, *y;
+    size_t n, m;
+    return kri_string_designator(w->vm, a, &x, &n) && kri_string_designator(w->vm, b, &y, &m) && n == m && !memcmp(x, y, n);
+}
+
+enum { NOWHERE = -1 };
+
+/* The place of KEY in V, or NOWHERE; then *FREE is where to put it, NOWHERE if the table is full. May poll. */
+static intptr_t search(struct kri_worker *w, const struct view *v, kr_value key, uint64_t h, intptr_t *free)
+{
+    kr_value empty = w->vm->sym.hash_empty, deleted = w->vm->sym.hash_deleted;
+    size_t i = v->size ? first_place(h, v->size) : 0;
+    *free = NOWHERE;
+    for (size_t n = v->size; n > 0; n--, i = i + 1 == v->size ? 0 : i + 1) {
+        kr_value k = load(&keys_at(v->keys)[i]);
+        if (kri_eq(k, empty)) {
+            if (*free == NOWHERE)
+                *free = (intptr_t)i;
+            return NOWHERE;
+        }
+        if (kri_eq(k, deleted)) {
+            if (*free == NOWHERE)
+                *free = (intptr_t)i;
+        } else if (matches(w, v->kind, key, k)) {
+            return (intptr_t)i;
+        }
+    }
+    return NOWHERE;
+}
+
+/* ---- growing ---- */
+
+static double rehash_size(const struct table *t)
+{
+    kr_value r = kri_slot(&t->rehash_size);
+    double d = kri_is_fixnum(r) ? (double)kri_fixnum_value(r) : kri_is_float(r) ? kri_float_value(r) : 1.7;
+    return d > 1.0 && d < 100.0 ? d : 1.0;
+}
+
+static size_t counted(const kr_value *slot)
+{
+    kr_value v = kri_slot(slot);
+    return kri_is_fixnum(v) && kri_fixnum_value(v) > 0 ? (size_t)kri_fixnum_value(v) : 0;
+}
+
+static kr_value empty_places(struct kri_worker *w, size_t size)
+{
+    kr_value keys = kri_make_vector(w, size);
+    if (size)
+        kri_store_fill(w, kri_ptr(keys), keys_at(keys), w->vm->sym.hash_empty, size);
+    return keys;
+}
+
+/* Enter all of V's entries in fresh vectors of SIZE places. Returns how many, SIZE_MAX if they do not fit (the table changed). */
+static size_t enter_all(struct kri_worker *w, const struct view *v, kr_value keys, kr_value values, size_t size, bool poll)
+{
+    size_t count = 0, ticks = 0;
+    for (size_t i = 0; i < v->size; i++) {
+        kr_value k = load(&keys_at(v->keys)[i]), x = load(&keys_at(v->values)[i]);
+        uint64_t h;
+        if (kri_eq(k, w->vm->sym.hash_empty) || kri_eq(k, w->vm->sym.hash_deleted) || !hash(w, v->kind, k, &h))
+            continue;
+        if (++count >= size)
+            return SIZE_MAX;
+        size_t at = first_place(h, size);
+        while (!kri_eq(keys_at(keys)[at], w->vm->sym.hash_empty))
+            at = at + 1 == size ? 0 : at + 1;
+        kri_store(w, kri_ptr(keys), &keys_at(keys)[at], k);
+        kri_store(w, kri_ptr(values), &keys_at(values)[at], x);
+        if (poll)
+            kri_tick(w, &ticks);
+    }
+    return count;
+}
+
+/* Between begin and end. */
+static void install(struct kri_worker *w, struct table *t, kr_value keys, kr_value values, size_t count)
+{
+    kri_store(w, &t->head, &t->key, keys);
+    kri_store(w, &t->head, &t->value, values);
+    kri_store(w, &t->head, &t->size, kri_fixnum((intptr_t)kri_length(keys)));
+    kri_store(w, &t->head, &t->count, kri_fixnum((intptr_t)count));
+    kri_store(w, &t->head, &t->fill_count, kri_fixnum((intptr_t)count));
+}
+
+/* Make room as of state V: double, or only drop deleted entries if they are what fills it. Disturbed TRIES times before, it
+ * holds the others up and rehashes while they wait. The caller looks again in any case. */
+static void grow(struct kri_worker *w, const struct view *v, unsigned tries)
+{
+    size_t size = v->size ? v->size : 4;
+    if ((double)counted(&v->t->count) * 2 * rehash_size(v->t) > (double)v->size)
+        size *= 2;
+    kr_value keys = empty_places(w, size), values = kri_make_vector(w, size);
+    bool patient = tries < 3;
+    size_t count = 0;
+    if (patient)
+        count = enter_all(w, v, keys, values, size, true);
+    if (count == SIZE_MAX || !begin(v))
+        return;
+    if (!patient)
+        count = enter_all(w, v, keys, values, size, false);
+    if (count != SIZE_MAX)
+        install(w, v->t, keys, values, count);
+    end(v);
+}
+
+/* Is one more new key too much? EusLisp's limit: more than size / rehash-size entries already. */
+static bool crowded(const struct view *v)
+{
+    size_t fill = counted(&v->t->fill_count);
+    return fill >= v->size || (double)fill * rehash_size(v->t) > (double)v->size;
+}
+
+/* ---- the functions ---- */
+
+/* The hash of argument 0 as key for V, or its error. */
+static uint64_t key_hash(struct kri_worker *w, const struct view *v, const kr_value *argv)
+{
+    uint64_t h;
+    if (!hash(w, v->kind, argv[0], &h))
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_STRING);
+    if (kri_eq(argv[0], w->vm->sym.hash_empty) || kri_eq(argv[0], w->vm->sym.hash_deleted))
+        kri_argument_error(w, 0, argv[0], KRI_E_CONSTANT);
+    return h;
+}
+
+KR_BUILTIN(gethash, "gethash", "(key table &optional default)", "Return the value for KEY in TABLE; if there is none, DEFAULT, or else the table's not-found value.")
+{
+    struct table *t = table_arg(w, argv, 1);
+    for (;;) {
+        struct view v = look(w, t);
+        intptr_t free;
+        if (v.kind == KIND_OTHER)
+            return kri_tail_call_symbol(w, w->vm->sym.hash_get, argc);
+        intptr_t i = search(w, &v, argv[0], key_hash(w, &v, argv), &free);
+        kr_value found = i == NOWHERE ? kri_arg_optional(argc, argv, 2, kri_slot(&t->not_found)) : load(&keys_at(v.values)[i]);
+        if (unchanged(&v))
+            return found;
+    }
+}
+
+KR_BUILTIN(sethash, "sethash", "(key table value)", "Make VALUE the value for KEY in TABLE; return VALUE.")
+{
+    struct table *t = table_arg(w, argv, 1);
+    for (unsigned tries = 0;; tries++) {
+        struct view v = look(w, t);
+        intptr_t free;
+        if (v.kind == KIND_OTHER)
+            return kri_tail_call_symbol(w, w->vm->sym.hash_put, argc);
+        intptr_t i = search(w, &v, argv[0], key_hash(w, &v, argv), &free);
+        if (i != NOWHERE) {
+            if (!begin(&v))
+                continue;
+        } else if (free == NOWHERE || (kri_eq(load(&keys_at(v.keys)[free]), w->vm->sym.hash_empty) && crowded(&v))) {
+            grow(w, &v, tries);
+            continue;
+        } else {
+            if (!begin(&v))
+                continue;
+            i = free;
+            if (kri_eq(keys_at(v.keys)[i], w->vm->sym.hash_empty))
+                kri_store(w, &t->head, &t->fill_count, kri_fixnum((intptr_t)counted(&t->fill_count) + 1));
+            kri_store(w, &t->head, &t->count, kri_fixnum((intptr_t)counted(&t->count) + 1));
+            kri_store(w, kri_ptr(v.keys), &keys_at(v.keys)[i], argv[0]);
+        }
+        kri_store(w, kri_ptr(v.values), &keys_at(v.values)[i], argv[2]);
+        end(&v);
+        return argv[2];
+    }
+}
+
+KR_BUILTIN(remhash, "remhash", "(key table)", "Remove the entry for KEY, if there is one, from TABLE; return NIL.")
+{
+    struct table *t = table_arg(w, argv, 1);
+    for (;;) {
+        struct view v = look(w, t);
+        intptr_t free;
+        if (v.kind == KIND_OTHER)
+            return kri_tail_call_symbol(w, w->vm->sym.hash_remove, argc);
+        intptr_t i = search(w, &v, argv[0], key_hash(w, &v, argv), &free);
+        if (i == NOWHERE) {
+            if (unchanged(&v))
+                return KRI_NIL;
+            continue;
+        }
+        if (!begin(&v))
+            continue;
+        kri_store(w, kri_ptr(v.keys), &keys_at(v.keys)[i], w->vm->sym.hash_deleted);
+        kri_store(w, kri_ptr(v.values), &keys_at(v.values)[i], KRI_NIL);
+        size_t count = counted(&t->count);
+        kri_store(w, &t->head, &t->count, kri_fixnum(count ? (intptr_t)count - 1 : 0));
+        end(&v);
+        return KRI_NIL;
+    }
+}
+
+KR_BUILTIN(clrhash, "clrhash", "(table)", "Remove all entries of TABLE; return it.")
+{
+    struct table *t = table_arg(w, argv, 0);
+    for (;;) {
+        struct view v = look(w, t);
+        kr_value keys = empty_places(w, v.size), values = kri_make_vector(w, v.size);
+        if (begin(&v)) {
+            install(w, t, keys, values, 0);
+            end(&v);
+            return argv[0];
+        }
+    }
+}
+
+KR_BUILTIN(make_hash_table, "make-hash-table", "(&key (size 10) (test #'eq) (rehash-size 1.7) (hash #'sxhash) not-found)",
+           "Return a table with SIZE places. TEST compares keys: EQ, EQL, EQUAL, STRING= or a function of two arguments, and HASH, a\n"
+           "function of one argument, gives the same integer for keys that the test finds equal. It doubles once more than\n"
+           "SIZE / REHASH-SIZE entries are in it. NOT-FOUND is what GETHASH returns for missing keys.")
+{
+    const struct kri_symbols *s = &w->vm->sym;
+    const kr_value allowed[] = {s->k_size, s->k_test, s->k_rehash_size, s->k_hash, s->k_not_found};
+    kri_check_keys(w, argc, argv, 0, allowed, 5);
+    kr_value size = kri_arg_key(argc, argv, 0, s->k_size, kri_fixnum(10));
+    kr_value test = kri_arg_key(argc, argv, 0, s->k_test, KRI_NIL), hash_function = kri_arg_key(argc, argv, 0, s->k_hash, KRI_NIL);
+    kr_value rehash = kri_arg_key(argc, argv, 0, s->k_rehash_size, KRI_ABSENT);
+    if (!kri_is_fixnum(size) || kri_fixnum_value(size) > UINT32_MAX / 2)
+        kri_error(w, KRI_E_NO_INTEGER, size, "as the size of a hash table: %V", size);
+    if (!kri_eq(rehash, KRI_ABSENT) && !kri_is_number(rehash))
+        kri_error(w, KRI_E_NO_NUMBER, rehash, "as rehash-size of a hash table: %V", rehash);
+    size_t n = kri_fixnum_value(size) > 0 ? (size_t)kri_fixnum_value(size) : 1;
+    if (kri_is_nil(test))
+        test = kri_symbol_function(w->vm, s->eq);
+    if (kri_is_nil(hash_function))
+        hash_function = kri_symbol_function(w->vm, s->sxhash);
+    kr_value keys = empty_places(w, n), values = kri_make_vector(w, n);
+    struct table *t = (struct table *)kri_make(w, KRI_CLASS_HASH_TABLE, 0, sizeof *t / sizeof(kr_value) - 1);
+    t->key = keys;
+    t->value = values;
+    t->size = kri_fixnum((intptr_t)n);
+    t->count = t->fill_count = kri_fixnum(0);
+    t->hash_function = hash_function;
+    t->test_function = test;
+    t->empty = s->hash_empty;
+    t->deleted = s->hash_deleted;
+    t->not_found = kri_arg_key(argc, argv, 0, s->k_not_found, KRI_NIL);
+    t->lock = (kr_value){word_of((size_t)kind_for(w->vm, test, hash_function) << KIND_SHIFT)};
+    rehash = kri_eq(rehash, KRI_ABSENT) ? kri_float(w, 1.7) : rehash;
+    kri_store(w, &t->head, &t->rehash_size, rehash);
+    return kri_value_of(t);
+}
+
+KR_BUILTIN(hash_table_p, "hash-table-p", "(object)", "Return T if OBJECT is a hash table.")
+{
+    return kri_bool(w, is_table(w->vm, argv[0]));
+}
+
+KR_BUILTIN(hash_table_test, "hash-table-test", "(table)", "Return the test of TABLE, as it was given.")
+{
+    return kri_slot(&table_arg(w, argv, 0)->test_function);
+}
+
+/* Copy the entries to OUT, a vector: key, value, key, value ... Returns how many entries there were room for, or were. */
+static size_t collect(struct kri_worker *w, const struct view *v, kr_value out, bool poll)
+{
+    size_t n = 0, room = kri_length(out) / 2, ticks = 0;
+    for (size_t i = 0; i < v->size && n < room; i++) {
+        kr_value k = load(&keys_at(v->keys)[i]), x = load(&keys_at(v->values)[i]);
+        if (kri_eq(k, w->vm->sym.hash_empty) || kri_eq(k, w->vm->sym.hash_deleted))
+            continue;
+        kri_store(w, kri_ptr(out), &keys_at(out)[2 * n], k);
+        kri_store(w, kri_ptr(out), &keys_at(out)[2 * n + 1], x);
+        n++;
+        if (poll)
+            kri_tick(w, &ticks);
+    }
+    return n;
+}
+
+KR_BUILTIN(hash_entries, "lisp::%hash-entries", "(table)", "Return a vector of the keys and values of TABLE in turn, as at one moment.")
+{
+    struct table *t = table_arg(w, argv, 0);
+    for (unsigned tries = 0;; tries++) {
+        struct view v = look(w, t);
+        size_t count = counted(&t->count);
+        kr_value out = kri_make_vector(w, 2 * count);
+        if (tries < 3) {
+            if (collect(w, &v, out, true) == count && unchanged(&v))
+                return out;
+        } else if (begin(&v)) {
+            size_t n = collect(w, &v, out, false);
+            end(&v);
+            if (n == count)
+                return out;
+            if (tries > 6) { /* `count` was set by hand */
+                kr_value cut = kri_make_vector(w, 2 * n);
+                kri_vector_copy(w, cut, 0, out, 0, 2 * n);
+                return cut;
+            }
+        }
+    }
+}
+
+/* ---- for tables with functions of the program's own: lib/core/sequence.l searches, these note states and change ---- */
+
+KR_BUILTIN(hash_look, "lisp::%hash-look", "(table)", "Return (version keys values) of TABLE.")
+{
+    struct view v = look(w, table_arg(w, argv, 0));
+    return kri_list(w, 3, (kr_value){v.version}, v.keys, v.values);
+}
+
+KR_BUILTIN(hash_place, "lisp::%hash-place", "(hash size)", "Return the place among SIZE at which the search for HASH begins.")
+{
+    size_t n = (size_t)kri_arg_natural(w, argv, 1);
+    uint64_t h = kri_is_fixnum(argv[0]) ? scramble((uint64_t)kri_fixnum_value(argv[0])) : kri_sxhash(w, argv[0]);
+    if (!kri_is_number(argv[0]))
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_INTEGER);
+    return kri_fixnum((intptr_t)first_place(h, n));
+}
+
+KR_BUILTIN(hash_same, "lisp::%hash-unchanged", "(table version)", "Return T if TABLE is still as %HASH-LOOK saw it.")
+{
+    return kri_bool(w, kri_load_acquire(lock_word(table_arg(w, argv, 0))) == argv[1].w);
+}
+
+KR_BUILTIN(hash_crowded, "lisp::%hash-crowded", "(table)", "Return the number of places TABLE should have if one more key is too much, else NIL.")
+{
+    struct view v = look(w, table_arg(w, argv, 0));
+    size_t size = v.size ? v.size : 4;
+    if (!crowded(&v))
+        return KRI_NIL;
+    if ((double)counted(&v.t->count) * 2 * rehash_size(v.t) > (double)v.size)
+        size *= 2;
+    return kri_fixnum((intptr_t)size);
+}
+
+KR_BUILTIN(hash_commit, "lisp::%hash-commit", "(table version place key value)",
+           "If TABLE is still as %HASH-LOOK saw it, put KEY and VALUE at PLACE, or delete what is there if KEY is the symbol for that;\n"
+           "return whether it was.")
+{
+    struct table *t = table_arg(w, argv, 0);
+    struct view v = look(w, t);
+    intptr_t i = kri_arg_natural(w, argv, 2);
+    kr_value empty = w->vm->sym.hash_empty, deleted = w->vm->sym.hash_deleted;
+    if (v.version != argv[1].w || (size_t)i >= v.size || !begin(&v))
+        return KRI_NIL;
+    kr_value old = keys_at(v.keys)[i];
+    intptr_t was = !kri_eq(old, empty) && !kri_eq(old, deleted), is = !kri_eq(argv[3], deleted);
+    intptr_t count = (intptr_t)counted(&t->count) + is - was;
+    kri_store(w, &t->head, &t->count, kri_fixnum(count > 0 ? count : 0));
+    if (kri_eq(old, empty))
+        kri_store(w, &t->head, &t->fill_count, kri_fixnum((intptr_t)counted(&t->fill_count) + 1));
+    kri_store(w, kri_ptr(v.keys), &keys_at(v.keys)[i], argv[3]);
+    kri_store(w, kri_ptr(v.values), &keys_at(v.values)[i], argv[4]);
+    end(&v);
+    return w->vm->sym.t;
+}
+
+KR_BUILTIN(hash_install, "lisp::%hash-install", "(table version keys values count)",
+           "If TABLE is still as %HASH-LOOK saw it, make KEYS and VALUES, with COUNT entries, its places; return whether it was.")
+{
+    struct table *t = table_arg(w, argv, 0);
+    struct view v = look(w, t);
+    intptr_t count = kri_arg_natural(w, argv, 4);
+    if (kri_element(w->vm, argv[2]) != KRI_ELEMENT_T || kri_element(w->vm, argv[3]) != KRI_ELEMENT_T || kri_length(argv[2]) != kri_length(argv[3]))
+        kri_argument_error(w, 2, argv[2], KRI_E_NO_VECTOR);
+    if (v.version != argv[1].w || !begin(&v))
+        return KRI_NIL;
+    install(w, t, argv[2], argv[3], (size_t)count);
+    end(&v);
+    return w->vm->sym.t;
+}
+
+const struct kri_builtin *const kri_builtins_hash_table[] = {
+    &gethash_def, &sethash_def, &remhash_def, &clrhash_def, &make_hash_table_def, &hash_table_p_def, &hash_table_test_def,
+    &hash_entries_def, &hash_look_def, &hash_place_def, &hash_same_def, &hash_crowded_def, &hash_commit_def, &hash_install_def, NULL,
+};
