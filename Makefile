@@ -73,6 +73,14 @@ soak: packages
 	@$(MAKE) all
 	test/soak.sh
 
+# The tests' executables: one for each file.
+$B/test/unit/%: test/unit/%.c $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CC) $(KR_CFLAGS) -o $@ $^ -lcheck -lsubunit $(LIBS)
+$B/test/embed/%: test/embed/%.c $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CC) $(KR_CFLAGS) -Ilisp -o $@ $^ $(LIBS)
+
 lint: $B/libkarakuri.a
 	! grep -n '#include "lisp/' runtime/*.[ch]
 	! nm -g --defined-only $< | awk 'NF == 3 && $$3 !~ /^kri?_/' | grep .

@@ -1,0 +1,32 @@
+#!/bin/sh
+# check.sh -- what must hold before a change lands: lint, then the tests as release, with the address and undefined-behaviour
+# sanitizers, with the thread sanitizer, and with a collection at every few allocations.
+cd "$(dirname "$0")/.." || exit 1
+passed=0 failed=0
+stage() { # name, command...
+    name=$1
+    shift
+    echo "=== $name"
+    log=$(mktemp)
+    "$@" 2>&1 | tee "$log"
+    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
+    rm -f "$log"
+    if [ -n "$line" ]; then
+        p=${line%% *} f=${line#*, } f=${f%% *}
+        passed=$((passed + p)) failed=$((failed + f))
+    else
+        failed=$((failed + 1))
+    fi
+}
+lint() { make -s lint && echo "1 passed, 0 failed"; }
+jobs=-j$(nproc)
+for mode in release asan tsan; do
+    make -s "$jobs" MODE=$mode build/$mode/karakuri build/$mode/libkarakuri.a || { echo "0 passed, 1 failed"; exit 1; }
+done
+stage lint lint
+stage release sh test/run.sh release
+stage asan sh test/run.sh asan
+stage tsan sh test/run.sh tsan
+stage stress sh test/stress.sh build/release/karakuri 24
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

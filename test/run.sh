@@ -1,0 +1,64 @@
+#!/bin/sh
+# run.sh MODE -- every fast test of one build: C units (Check), embedding hosts, Lisp, recorded EusLisp answers, the model
+# of the gate, the REPL on a terminal. Ends with the line "N passed, N failed".
+mode=${1:-release}
+cd "$(dirname "$0")/.." || exit 1
+b=build/$mode
+passed=0 failed=0
+
+# Add the counts of a part that closes with "N passed, N failed"; a part without that line has failed.
+add() { # name, log
+    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$2" | tail -n 1)
+    if [ -z "$line" ]; then
+        echo "FAILED $1: it did not finish"
+        tail -n 30 "$2"
+        failed=$((failed + 1))
+        return
+    fi
+    p=${line%% *} f=${line#*, } f=${f%% *}
+    passed=$((passed + p)) failed=$((failed + f))
+    printf '%-40s %s\n' "$1" "$line"
+    [ "$f" -eq 0 ] || grep -v '^[0-9]* passed' "$2" | tail -n 60
+}
+# A part that says yes or no by its exit code.
+check() { # name, command...
+    name=$1
+    shift
+    if "$@" >"$b/part.log" 2>&1; then
+        passed=$((passed + 1))
+        printf '%-40s ok\n' "$name"
+    else
+        echo "FAILED $name"
+        tail -n 40 "$b/part.log"
+        failed=$((failed + 1))
+    fi
+}
+
+export ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1 TSAN_OPTIONS=halt_on_error=1:suppressions=test/tsan.supp
+for source in test/unit/*_test.c; do
+    name=$(basename "$source" .c)
+    check "$name: build" make -s MODE="$mode" "$b/test/unit/$name"
+    timeout 300 "$b/test/unit/$name" >"$b/$name.log" 2>&1
+    # Check's own summary, "100%: Checks: 12, Failures: 0, Errors: 0", in the common form.
+    sed -n 's/^[0-9]*%: Checks: \([0-9]*\), Failures: \([0-9]*\), Errors: \([0-9]*\)$/\1 \2 \3/p' "$b/$name.log" |
+        awk '{n += $1; f += $2 + $3} END {if (NR) print n - f " passed, " f " failed"}' >>"$b/$name.log"
+    add "$name" "$b/$name.log"
+done
+for source in test/embed/*.c; do
+    [ -e "$source" ] || continue
+    name=$(basename "$source" .c)
+    check "embed/$name: build" make -s MODE="$mode" "$b/test/embed/$name"
+    check "embed/$name" timeout 300 "$b/test/embed/$name"
+done
+sh test/lisp/run.sh "$b/karakuri" >"$b/lisp.log" 2>&1
+add "test/lisp" "$b/lisp.log"
+if [ -e test/euslisp/replay.sh ]; then
+    sh test/euslisp/replay.sh "$b/karakuri" >"$b/euslisp.log" 2>&1
+    add "recorded EusLisp answers" "$b/euslisp.log"
+fi
+if [ "$mode" = release ]; then
+    [ -e test/repl.sh ] && check "REPL on a terminal" sh test/repl.sh "$b/karakuri"
+    check "model of the gate" sh test/model.sh
+fi
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
