@@ -143,6 +143,8 @@ KR_BUILTIN(makunbound, "makunbound", "(symbol)", "Take the value of SYMBOL away;
     return w->vm->sym.t;
 }
 
+KR_BUILTIN(symbolp, "symbolp", "(x)", "T if X is a symbol.") { return kri_bool(w, kri_is_symbol(argv[0])); }
+
 KR_BUILTIN(keywordp, "keywordp", "(x)", "T if X is a keyword.")
 {
     return kri_bool(w, kri_is_symbol(argv[0]) && kri_eq(kri_symbol_of(w->vm, argv[0])->homepkg, w->vm->pkg_keyword));
@@ -451,7 +453,7 @@ KR_BUILTIN(apropos_list, "apropos-list", "(string &optional package)",
 
 const struct kri_builtin *const kri_builtins_package[] = {
     &intern_def, &find_symbol_def, &make_symbol_def, &gensym_def, &gentemp_def, &symbol_name_def, &symbol_package_def, &symbol_plist_def,
-    &symbol_value_def, &set_def, &boundp_def, &makunbound_def, &keywordp_def, &get_def, &putprop_def, &remprop_def, &packagep_def,
+    &symbol_value_def, &set_def, &boundp_def, &makunbound_def, &symbolp_def, &keywordp_def, &get_def, &putprop_def, &remprop_def, &packagep_def,
     &find_package_def, &list_all_packages_def, &make_package_def, &rename_package_def, &package_name_def, &package_nicknames_def,
     &package_use_list_def, &package_used_by_list_def, &package_shadowing_symbols_def, &export_def, &unexport_def, &import_def, &shadow_def,
     &shadowing_import_def, &use_package_def, &unuse_package_def, &unintern_def, &in_package_def, &package_symbols_def,
