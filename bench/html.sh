@@ -30,15 +30,15 @@ PAGE
         $1 == "run" {
             if (!($3 in body)) name[++n] = $3
             row = last[$3] == $2 ? "<tr>" : "<tr class=first>"; last[$3] = $2
-            if ($5 == "FAILED") row = row cell($2) cell($4) "<td class=bad>failed</td><td colspan=8></td></tr>"
-            else row = row cell($2) cell($4) cell($5) cell($6 " <span class=bar style=\"width:" ($6 == "-" ? 0 : $6 * 2) "em\"></span>") cell($7) cell($8) cell($9) cell($10) cell(sprintf("%.1f", $11 * 100)) cell($12) cell($14) "</tr>"
+            if ($5 == "FAILED") row = row cell($2) cell($4) "<td class=bad>failed</td><td colspan=9></td></tr>"
+            else row = row cell($2) cell($4) cell($5) cell($6 " <span class=bar style=\"width:" ($6 == "-" ? 0 : $6 * 2) "em\"></span>") cell($7) cell($8) cell($9) cell($10) cell(sprintf("%.1f", $11 * 100)) cell($16) cell($12) cell($14) "</tr>"
             body[$3] = body[$3] row "\n"
         }
         $1 == "cell" { cells = cells "<tr>" cell($2) cell($3) cell($4) cell($5) cell(sprintf("%.2f", $6 * 100)) cell(sprintf("%.2f", $7 * 100)) "</tr>\n" }
         END {
             for (i = 1; i <= n; i++) {
                 print "<h2>" (name[i] == "twin" ? "C twin: what the machine gives" : "Allocation discipline: " name[i]) "</h2><table>"
-                print "<tr><th>program<th>threads<th>elapsed ms<th>speed-up<th>twin<th>of twin<th>CPU per work<th>collection ms<th>%<th>MB/s<th>heap MB</tr>"
+                print "<tr><th>program<th>threads<th>elapsed ms<th>speed-up<th>twin<th>of twin<th>CPU per work<th>collection ms<th>%<th>sweep ms<th>MB/s<th>heap MB</tr>"
                 print body[name[i]] "</table>"
             }
             print "<p class=small>Speed-up is n t(1) / t(n), the work of each thread being constant. The twin is a C program of the same memory behaviour with as many threads in the same round. CPU per work is processor time per unit of work relative to one thread.</p>"

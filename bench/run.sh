@@ -71,7 +71,7 @@ notes=$out/notes.txt
 log=$out/errors.log
 : >"$notes"
 : >"$log"
-printf 'kind\tround\tprogram\tdiscipline\tthreads\treps\telapsed_ns\tcpu_ns\tgc_ns\tcollections\tallocated_bytes\theap_bytes\tok\n' >"$data"
+printf 'kind\tround\tprogram\tdiscipline\tthreads\treps\telapsed_ns\tcpu_ns\tgc_ns\tsweep_ns\tcollections\tallocated_bytes\theap_bytes\tok\n' >"$data"
 
 case " $programs " in
 *" compfib "*)
@@ -119,10 +119,10 @@ progress() {
 record() { # program discipline threads, sample lines on standard input
     awk -v OFS='\t' -v round="$round" -v p="$1" -v d="$2" -v n="$3" '
         $1 == "sample" || $1 == "cells" { $1 = $1; $2 = round OFS p; if ($1 == "sample") seen = 1; print }
-        END { if (!seen) print "sample", round, p, d, n, 1, 0, 0, 0, 0, 0, 0, "FAILED" }' >>"$data"
+        END { if (!seen) print "sample", round, p, d, n, 1, 0, 0, 0, 0, 0, 0, 0, "FAILED" }' >>"$data"
 }
 heap_of() { # program threads: the heap that Karakuri used, for the twin to use as much
-    awk -v p="$1" -v n="$2" '$1 == "sample" && $3 == p && $4 == "gate" && $5 == n && $12 > 0 { h = $12 } END { printf "%.0f\n", h ? h : 8388608 }' "$data"
+    awk -v p="$1" -v n="$2" '$1 == "sample" && $3 == p && $4 == "gate" && $5 == n && $13 > 0 { h = $13 } END { printf "%.0f\n", h ? h : 8388608 }' "$data"
 }
 
 round=1
@@ -144,7 +144,7 @@ while [ "$round" -le "$rounds" ]; do
     round=$((round + 1))
 done
 [ -t 2 ] && printf '\r\033[K' >&2
-bad=$(awk -F '\t' '$1 == "sample" && $13 != "ok"' "$data" | wc -l)
+bad=$(awk -F '\t' '$1 == "sample" && $14 != "ok"' "$data" | wc -l)
 
 # ---- the report ----
 {

@@ -2,7 +2,7 @@
 # Ratios are formed within a round, between samples taken beside each other, and then the median of them is taken.
 BEGIN {
     FS = OFS = "\t"
-    print "line", "program", "discipline", "threads", "ms", "speedup", "twin", "share", "cpu_ratio", "gc_ms", "gc_share", "mb_per_s", "collections", "heap_mb", "rounds"
+    print "line", "program", "discipline", "threads", "ms", "speedup", "twin", "share", "cpu_ratio", "gc_ms", "gc_share", "mb_per_s", "collections", "heap_mb", "rounds", "sweep_ms"
 }
 function median(text,    a, n, i, j, x) {
     n = split(text, a, " ")
@@ -15,21 +15,20 @@ function median(text,    a, n, i, j, x) {
     return n % 2 ? a[(n + 1) / 2] + 0 : (a[n / 2] + a[n / 2 + 1]) / 2
 }
 function number(x, format) { return x == "" ? "-" : sprintf(format, x) }
-$1 == "sample" && $13 == "ok" {
+$1 == "sample" && $14 == "ok" {
     k = $2 SUBSEP $3 SUBSEP $4 SUBSEP $5
     time[k] = $7 / $6; cpu[k] = $8 / ($6 * $5)
     g = $3 SUBSEP $4 SUBSEP $5
     ms[g] = ms[g] " " $7 / 1e6; gc[g] = gc[g] " " $9 / 1e6; gcs[g] = gcs[g] " " ($7 > 0 ? $9 / $7 : 0)
-    rate[g] = rate[g] " " ($7 > 0 ? $11 / $7 * 1e3 : 0); colls[g] = colls[g] " " $10; heap[g] = heap[g] " " $12 / 1048576
+    rate[g] = rate[g] " " ($7 > 0 ? $12 / $7 * 1e3 : 0); colls[g] = colls[g] " " $11; sweep[g] = sweep[g] " " $10 / 1e6 / $5; heap[g] = heap[g] " " $13 / 1048576
     if (!(g in seen)) { seen[g] = 1; order[++groups] = g }
     if ($2 + 0 > rounds) rounds = $2 + 0
 }
-$1 == "sample" && $13 != "ok" { failed[$3 SUBSEP $4 SUBSEP $5]++ }
+$1 == "sample" && $14 != "ok" { failed[$3 SUBSEP $4 SUBSEP $5]++ }
 $1 == "cells" {
     g = $3 SUBSEP $4
     if (!(g in cells)) { cells[g] = 1; cellorder[++cellgroups] = g }
-    for (i = 6; i <= NF; i++) count[g, i - 6] += $i
-    if (NF - 6 > top[g]) top[g] = NF - 6
+    for (i = 6; i <= NF; i++) { split($i, c, ":"); count[g, c[1]] += c[2]; if (c[1] + 0 > top[g]) top[g] = c[1] + 0 }
 }
 END {
     for (i = 1; i <= groups; i++) {
@@ -46,14 +45,14 @@ END {
         n = split(ms[g], unused, " ")
         print "run", f[1], f[2], f[3], sprintf("%.1f", median(ms[g])), number(median(speed), "%.2f"), number(median(twin), "%.2f"),
             number(median(share), "%.2f"), number(median(ratio), "%.2f"), sprintf("%.1f", median(gc[g])), sprintf("%.3f", median(gcs[g])),
-            sprintf("%.1f", median(rate[g])), sprintf("%.0f", median(colls[g])), sprintf("%.1f", median(heap[g])), n (failed[g] ? "-" failed[g] : "")
+            sprintf("%.1f", median(rate[g])), sprintf("%.0f", median(colls[g])), sprintf("%.1f", median(heap[g])), n (failed[g] ? "-" failed[g] : ""), sprintf("%.1f", median(sweep[g]))
     }
-    for (g in failed) if (!(g in seen)) { split(g, f, SUBSEP); print "run", f[1], f[2], f[3], "FAILED", "-", "-", "-", "-", "-", "-", "-", "-", "-", "0" }
+    for (g in failed) if (!(g in seen)) { split(g, f, SUBSEP); print "run", f[1], f[2], f[3], "FAILED", "-", "-", "-", "-", "-", "-", "-", "-", "-", "0", "-" }
     for (i = 1; i <= cellgroups; i++) {
-        g = cellorder[i]; split(g, f, SUBSEP); requests = words = 0; a = 1; b = 2
-        for (k = 0; k <= top[g]; k++) { fib[k] = a; c = a + b; a = b; b = c; requests += count[g, k]; words += count[g, k] * fib[k] * 3 }
-        for (k = 0; k <= top[g]; k++)
-            if (count[g, k] > 0)
-                print "cell", f[1], f[2], fib[k] * 3, count[g, k], sprintf("%.4f", count[g, k] / requests), sprintf("%.4f", count[g, k] * fib[k] * 3 / words)
+        g = cellorder[i]; split(g, f, SUBSEP); requests = words = 0
+        for (w = 3; w <= top[g]; w += 3) if ((g, w) in count) { requests += count[g, w]; words += count[g, w] * w }
+        for (w = 3; w <= top[g]; w += 3)
+            if ((g, w) in count && count[g, w] > 0)
+                print "cell", f[1], f[2], w, count[g, w], sprintf("%.4f", count[g, w] / requests), sprintf("%.4f", count[g, w] * w / words)
     }
 }

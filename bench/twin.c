@@ -7,7 +7,7 @@
  * in address order from the thread's part of FOOTPRINT bytes, over and over, as from a swept heap: copy-seq), bodies (half
  * 3-word and half 6-word cells carved so, with vector arithmetic between: body-intcheck).
  * Each thread does REPS repetitions, pinned to a processor of its own as far as there are any. Prints one line in the form of
- * bench:sample's: "sample KIND twin THREADS REPS elapsed-ns cpu-ns 0 0 bytes footprint ok".
+ * bench:sample's: "sample KIND twin THREADS REPS elapsed-ns cpu-ns 0 0 0 bytes footprint ok".
  *
  * A shared machine gives two threads less than twice the work of one, and changes by the second: the speed-up of a Lisp program says
  * something only beside that of a twin measured in the same minute. */
@@ -292,7 +292,7 @@ int main(int argc, char **argv)
         ok = ok && jobs[k].answer == (work == bodies ? jobs[0].answer : right_answer());
     }
     cpu = cpu_time() - cpu;
-    printf("sample %s twin %u %llu %llu %llu 0 0 %llu %zu %s\n", argv[1], threads, (unsigned long long)reps, (unsigned long long)(end - start),
+    printf("sample %s twin %u %llu %llu %llu 0 0 0 %llu %zu %s\n", argv[1], threads, (unsigned long long)reps, (unsigned long long)(end - start),
            (unsigned long long)cpu, (unsigned long long)bytes, footprint, ok ? "ok" : "WRONG");
     return ok ? 0 : 1;
 }

@@ -309,12 +309,6 @@ KR_BUILTIN(bit_vector_p, "bit-vector-p", "(object)", "Return T if OBJECT is a bi
     return kri_bool(w, kri_element(w->vm, argv[0]) == KRI_ELEMENT_BIT);
 }
 
-KR_BUILTIN(vector_class_p, "vector-class-p", "(object)", "Return T if OBJECT is a class of vectors.")
-{
-    return kri_bool(w, kri_is_class(w->vm, argv[0]) &&
-                           w->vm->classes[kri_fixnum_value(kri_slot(&kri_metaclass_of(argv[0])->cix))].element != KRI_ELEMENT_NONE);
-}
-
 KR_BUILTIN(vector, "vector", "(&rest elements)", "Return a fresh general vector of ELEMENTS.")
 {
     kr_value v = kri_make_vector(w, (size_t)argc);
@@ -708,7 +702,7 @@ KR_BUILTIN(adjust_array, "adjust-array", "(array dimensions &key element-type in
 const struct kri_builtin *const kri_builtins_array[] = {
     &aref_def, &aset_def, &svref_def, &svset_def, &row_major_aref_def, &row_major_aset_def, &bit_def, &sbit_def, &setbit_def,
     &bit_and_def, &bit_ior_def, &bit_xor_def, &bit_eqv_def, &bit_nand_def, &bit_nor_def, &bit_not_def, &vectorp_def, &arrayp_def,
-    &bit_vector_p_def, &vector_class_p_def, &vector_def, &make_array_def, &fill_initial_contents_def, &array_rank_def,
+    &bit_vector_p_def, &vector_def, &make_array_def, &fill_initial_contents_def, &array_rank_def,
     &array_dimension_def, &array_dimensions_def, &array_total_size_def, &array_vector_def, &array_row_major_index_def,
     &array_in_bounds_p_def, &array_element_type_def, &array_displacement_def, &array_has_fill_pointer_p_def, &fill_pointer__def,
     &set_fill_pointer_def, &vector_push__def, &vector_push_extend_def, &vector_pop_def, &adjust_array_def, NULL,

@@ -133,12 +133,7 @@ static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const
     return result;
 }
 
-kr_value kri_call_macro(struct kri_worker *w, kr_value expander, int argc, const kr_value *argv)
-{
-    return call_bytecode(w, expander, argc, argv);
-}
-
-kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv)
+static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv, bool expander)
 {
     struct kr_context *ctx = w->ctx;
     kr_value *saved_top = ctx->top;
@@ -149,11 +144,12 @@ kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *a
         if (!kri_is_function(fn))
             fn = kri_coerce_function(w, fn);
         struct kri_code *code = kri_code_of(fn);
-        if (code->flags & (KRI_CODE_MACRO | KRI_CODE_SPECIAL | KRI_CODE_UNDEFINED)) {
+        if (code->flags & (KRI_CODE_MACRO | KRI_CODE_SPECIAL | KRI_CODE_UNDEFINED) && !(expander && code->flags & KRI_CODE_MACRO)) {
             if (code->flags & KRI_CODE_UNDEFINED)
                 kri_error(w, KRI_E_UNDEFINED, KRI_NIL, NULL);
             kri_error(w, KRI_E_ILLEGAL_FUNCTION, code->name, NULL);
         }
+        expander = false;
         if (!code->builtin) {
             result = call_bytecode(w, fn, argc, argv);
             break;
@@ -180,6 +176,8 @@ kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *a
     return result;
 }
 
+kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, false); }
+kr_value kri_call_macro(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, true); }
 kr_value kri_call1(struct kri_worker *w, kr_value fn, kr_value a) { return kri_call(w, fn, 1, &a); }
 kr_value kri_call2(struct kri_worker *w, kr_value fn, kr_value a, kr_value b)
 {

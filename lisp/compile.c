@@ -1,6 +1,7 @@
 /* compile.c -- the compiler's arena and entry points, eval, and the builtins about evaluation. */
-#include "lisp/compile.h"
 #include <ctype.h>
+#include "lisp/compile.h"
+#include "lisp/init.h"
 
 /* ---- the arena ---- */
 
@@ -124,11 +125,9 @@ static kr_value compile_definition(struct kri_worker *w, kr_value name, kr_value
     return finish(&c, kri_analyse_lambda(&c, &l, form));
 }
 
-/* Evaluate FORM where the lexical variables of a running function are visible. NAMES: #(class-or-nil symbol..); the values
+/* A function of no arguments that evaluates FORM where the lexical variables of a running function are visible. NAMES: #(class-or-nil symbol..); the values
  * are the receiver, if there is a class, and then the boxes of the variables. */
-kr_value kri_eval_in(struct kri_worker *w, kr_value form, kr_value names, int count, const kr_value *values);
-
-kr_value kri_eval_in(struct kri_worker *w, kr_value form, kr_value names, int count, const kr_value *values)
+static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value names, int count, const kr_value *values)
 {
     struct kri_compiler c;
     kri_compiler_init(&c, w, form);
@@ -189,6 +188,20 @@ kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded)
     kri_compiler_init(&c, w, form);
     *expanded = true;
     return kri_expand(&c, f, form);
+}
+
+/* ---- definitions ---- */
+
+static kr_value define_function(struct kri_worker *w, kr_value name, kr_value fn)
+{
+    struct kri_symbol *s = kri_symbol_of(w->vm, name);
+    if (kri_is_nil(name))
+        kri_error(w, KRI_E_NO_SYMBOL, name, "nil cannot name a function");
+    kr_value doc = kri_code_of(fn)->documentation;
+    if (!kri_is_nil(doc))
+        kri_putprop(w, name, doc, w->vm->sym.function_documentation);
+    kri_store(w, &s->head, &s->function, fn);
+    return name;
 }
 
 /* ---- eval ---- */
@@ -252,12 +265,10 @@ static bool situation_holds(struct kri_worker *w, kr_value situations)
     return false;
 }
 
-kr_value kri_define_function(struct kri_worker *w, kr_value name, kr_value fn, bool macro);
-
-static bool definition_name(struct kri_worker *w, kr_value form)
+static bool is_definition(kr_value form)
 {
     kr_value rest = kri_cdr(form);
-    return kri_is_cons(rest) && kri_is_symbol(kri_car(rest)) && !kri_is_nil(kri_car(rest)) && kri_is_cons(kri_cdr(rest)) && w;
+    return kri_is_cons(rest) && kri_is_symbol(kri_car(rest)) && !kri_is_nil(kri_car(rest)) && kri_is_cons(kri_cdr(rest));
 }
 
 /* Take the steps of evaluating FORM that need no compiled code. True: *VALUE is its value. False: *VALUE is a function to
@@ -302,10 +313,10 @@ static bool eval_step(struct kri_worker *w, kr_value form, kr_value *value, int 
             form = kri_car(rest);
             continue;
         }
-        if ((kri_eq(head, sym->defun) || kri_eq(head, sym->defmacro)) && definition_name(w, form)) {
+        if ((kri_eq(head, sym->defun) || kri_eq(head, sym->defmacro)) && is_definition(form)) {
             kr_value name = kri_car(kri_cdr(form));
             bool macro = kri_eq(head, sym->defmacro);
-            *value = kri_define_function(w, name, compile_definition(w, name, kri_cdr(kri_cdr(form)), form, macro), macro);
+            *value = define_function(w, name, compile_definition(w, name, kri_cdr(kri_cdr(form)), form, macro));
             return true;
         }
         break;
@@ -322,27 +333,12 @@ kr_value kri_eval(struct kri_worker *w, kr_value form)
     return eval_step(w, form, &value, &argc, argv) ? value : kri_call(w, value, argc, argv);
 }
 
-/* ---- definitions ---- */
-
-kr_value kri_define_function(struct kri_worker *w, kr_value name, kr_value fn, bool macro)
-{
-    struct kri_symbol *s = kri_symbol_of(w->vm, name);
-    (void)macro;
-    if (kri_is_nil(name))
-        kri_error(w, KRI_E_NO_SYMBOL, name, "nil cannot name a function");
-    kr_value doc = kri_code_of(fn)->documentation;
-    if (!kri_is_nil(doc))
-        kri_putprop(w, name, doc, w->vm->sym.function_documentation);
-    kri_store(w, &s->head, &s->function, fn);
-    return name;
-}
-
 KR_BUILTIN(defun, "lisp::%defun", "(name function)", "Make FUNCTION the global definition of symbol NAME, as defun does. Returns NAME.")
 {
     kri_arg_symbol(w, argv, 0);
     if (!kri_is_function(argv[1]))
         kri_argument_error(w, 1, argv[1], KRI_E_ILLEGAL_FUNCTION);
-    return kri_define_function(w, argv[0], argv[1], false);
+    return define_function(w, argv[0], argv[1]);
 }
 
 KR_BUILTIN(defmacro, "lisp::%defmacro", "(name function)",
@@ -353,7 +349,7 @@ KR_BUILTIN(defmacro, "lisp::%defmacro", "(name function)",
         kri_argument_error(w, 1, argv[1], KRI_E_ILLEGAL_FUNCTION);
     if (!(kri_code_of(argv[1])->flags & KRI_CODE_MACRO))
         kri_argument_error(w, 1, argv[1], KRI_E_NO_MACRO);
-    return kri_define_function(w, argv[0], argv[1], true);
+    return define_function(w, argv[0], argv[1]);
 }
 
 /* ---- eval and kin ---- */
@@ -394,7 +390,7 @@ KR_BUILTIN(eval_in, "lisp::%eval-in", "(form names &rest values)",
     kr_value value;
     if (!kri_is_pointer(argv[0]))
         return argv[0];
-    value = kri_eval_in(w, argv[0], names, argc - 2, argv + 2);
+    value = compile_inside(w, argv[0], names, argc - 2, argv + 2);
     return kri_tail_call(w, value, 0);
 }
 
@@ -537,8 +533,6 @@ KR_BUILTIN(progv, "lisp::%progv", "(symbols values function)",
     return progv_step(w, &p);
 }
 
-void kri_disassemble(struct kri_worker *w, kr_value fn, kr_value stream);
-
 KR_BUILTIN(disassemble, "disassemble", "(function)",
            "Print the instructions of FUNCTION, a function or the name of one, with their meanings. Returns nil.")
 {
@@ -554,8 +548,6 @@ const struct kri_builtin *const kri_builtins_compile[] = {
 };
 
 /* ---- the special forms' names; call it after the builtins are defined ---- */
-
-void kri_compile_init(struct kri_worker *w);
 
 void kri_compile_init(struct kri_worker *w)
 {

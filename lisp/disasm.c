@@ -3,8 +3,6 @@
 #include "lisp/opcode.h"
 #include "lisp/vm.h"
 
-void kri_disassemble(struct kri_worker *w, kr_value fn, kr_value stream);
-
 static const struct {
     const char *name, *operands, *meaning;
 } ops[] = {

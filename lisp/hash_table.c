@@ -521,7 +521,7 @@ KR_BUILTIN(hash_install, "lisp::%hash-install", "(table version keys values coun
     return w->vm->sym.t;
 }
 
-const struct kri_builtin *const kri_builtins_hash_table[] = {
+const struct kri_builtin *const kri_builtins_hash[] = {
     &gethash_def, &sethash_def, &remhash_def, &clrhash_def, &make_hash_table_def, &hash_table_p_def, &hash_table_test_def,
     &hash_entries_def, &hash_look_def, &hash_place_def, &hash_same_def, &hash_crowded_def, &hash_commit_def, &hash_install_def, NULL,
 };

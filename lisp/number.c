@@ -4,7 +4,6 @@
  * as the rational number it is. Nothing here traps: integer division by zero is a Lisp error, float division gives an infinity. */
 #include "lisp/number.h"
 
-#include <complex.h>
 #include <math.h>
 
 /* ---- kinds ---- */
@@ -510,11 +509,14 @@ kr_value kri_round_quotient(struct kri_worker *w, enum kri_rounding how, kr_valu
 
 /* ---- powers ---- */
 
-static double complex as_complex(struct kri_worker *w, kr_value v)
+double complex kri_complex_value(struct kri_worker *w, kr_value v)
 {
     kr_value re, im;
     complex_parts(w, v, &re, &im);
-    return CMPLX(kri_to_double(w, re), kri_to_double(w, im));
+    double both[2] = {kri_to_double(w, re), kri_to_double(w, im)};
+    double complex z;
+    memcpy(&z, both, sizeof z); /* re + im * I would lose infinities and signs of zeros */
+    return z;
 }
 
 /* BASE (ratio, float or complex) to the power N by squaring. */
@@ -561,7 +563,7 @@ kr_value kri_expt(struct kri_worker *w, kr_value base, kr_value exponent)
             kr_value p = power_by_squaring(w, base, n < 0 ? -(uintptr_t)n : (uintptr_t)n);
             return n < 0 ? kri_div(w, kri_fixnum(1), p) : p;
         }
-        double complex z = cpow(as_complex(w, base), as_complex(w, exponent));
+        double complex z = cpow(kri_complex_value(w, base), kri_complex_value(w, exponent));
         return kri_make_complex(w, kri_float(w, creal(z)), kri_float(w, cimag(z)));
     }
     if (whole && kb != KRI_NUMBER_FLOAT && kri_int_sign(exponent) > 0)

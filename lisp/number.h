@@ -5,6 +5,7 @@
 #ifndef KRI_LISP_NUMBER_H
 #define KRI_LISP_NUMBER_H
 
+#include <complex.h>
 #include "lisp/vm.h"
 
 enum kri_number_kind {
@@ -66,6 +67,7 @@ kr_value kri_round_to_integer(struct kri_worker *w, enum kri_rounding how, kr_va
 kr_value kri_round_quotient(struct kri_worker *w, enum kri_rounding how, kr_value a, kr_value b);
 kr_value kri_negate(struct kri_worker *w, kr_value a);
 kr_value kri_make_complex(struct kri_worker *w, kr_value real, kr_value imaginary);
+double complex kri_complex_value(struct kri_worker *w, kr_value v); /* any number */
 kr_value kri_expt(struct kri_worker *w, kr_value base, kr_value exponent);
 /* -1, 0, 1, or 2 when an operand is NaN. */
 int kri_compare(struct kri_worker *w, kr_value a, kr_value b);

@@ -80,9 +80,9 @@ unsigned kri_code_line(const struct kri_code *code, const kri_instruction *pc);
 
 /* ---- running Lisp from C. Values and argv may lie anywhere; errors and throws pass through the caller by longjmp ---- */
 kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv);
+/* The same for the function of a macro, which kri_call refuses: the arguments are those of the form, unevaluated. */
+kr_value kri_call_macro(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv);
 kr_value kri_call1(struct kri_worker *w, kr_value fn, kr_value a);
-/* Call a macro's expander (bytecode) on the arguments of a form, unevaluated. */
-kr_value kri_call_macro(struct kri_worker *w, kr_value expander, int argc, const kr_value *argv);
 /* The backtrace of W's context as a list of (function-name file line argument..), innermost first, at most N. */
 kr_value kri_backtrace(struct kri_worker *w, int n);
 kr_value kri_call2(struct kri_worker *w, kr_value fn, kr_value a, kr_value b);
@@ -113,9 +113,11 @@ kr_value kri_eval(struct kri_worker *w, kr_value form);
 kr_value kri_compile_form(struct kri_worker *w, kr_value form);
 /* (lambda (..) ..) -> function without lexical environment. NAME is for messages. */
 kr_value kri_compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda);
-/* Expand a macro call once; *EXPANDED says whether FORM was one. */
 /* A method of class object CLASS; register 0 is self, slots are variables. */
 kr_value kri_compile_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value lambda_list, kr_value body);
+/* The instructions of FN as text on STREAM. */
+void kri_disassemble(struct kri_worker *w, kr_value fn, kr_value stream);
+/* Expand a macro call once; *EXPANDED says whether FORM was one. */
 kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded);
 
 /* ---- making values; each raises the allocation error when the heap is full ---- */

@@ -16,13 +16,15 @@ struct kri_chunk *kri_chunk_map(struct kri_heap *heap, size_t object_bytes)
 
     if (!c)
         return NULL;
+    /* Before the first touch. Not for the first chunks: a small program should stay small. */
+    if (object_bytes ? object_bytes >= KRI_CHUNK_BYTES : heap->chunks != NULL)
+        kri_system_huge_pages(c, bytes);
     c->heap = heap;
     c->mapped = bytes;
     c->object_bytes = object_bytes;
     c->state = KRI_CHUNK_SWEPT;
     if (object_bytes)
         return c;
-    kri_system_huge_pages(c, bytes);
     c->marks[KRI_TREE_GRANULES] = 1; /* ends every search for a mark */
     kri_set_header(kri_chunk_tree(c), kri_header(KRI_CLASS_FREE, KRI_CHUNK_INDEX, 0));
     return c;

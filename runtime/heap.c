@@ -90,9 +90,10 @@ static struct kri_cell *pop_locked(struct kri_heap *heap, unsigned k)
     return c;
 }
 
-static void splice_locked(struct kri_heap *heap, struct kri_free_list found[KRI_SIZES])
+/* The lists of indices below SIZES go to the base. */
+static void splice_locked(struct kri_heap *heap, struct kri_free_list *found, unsigned sizes)
 {
-    for (unsigned k = 0; k < KRI_SIZES; k++) {
+    for (unsigned k = 0; k < sizes; k++) {
         struct kri_free_list *l = &heap->base[k], *f = &found[k];
         if (!f->head)
             continue;
@@ -214,19 +215,44 @@ static bool refill_runs_locked(struct kri_worker *w, uint32_t quota)
 /* Cells of index K in a node of index M, when as much as possible becomes such cells. */
 static uint32_t cells_within(unsigned m, unsigned k) { return m == k ? 1 : kri_fib[m - k - 1]; }
 
-/* All of NODE becomes blocks of index K, appended to CELLS in address order, and what is left over (index K-1) goes to the base. */
-static void cut_locked(struct kri_heap *heap, struct kri_cell *node, unsigned m, unsigned k, struct kri_free_list *cells)
+/* Note [Fibonacci word]. A node cut into as many blocks of one index K as possible, the rest being of index K-1, has these lie in
+ * the order of the letters of the Fibonacci word abaababa... (each node's word is its left part's followed by its right
+ * part's), of which every node has a prefix. So a node is cut in one pass, without descending it. */
+static void spell_word(uint8_t *word, size_t size)
 {
-    while (m > k) {
-        cut_locked(heap, node, m - 1, k, cells);
-        node = granule_at(node, kri_fib[m - 1]);
-        m = right_index(m);
+    size_t n = 2, before = 1; /* "ab", and the length of the word before it */
+
+    word[0] = 0;
+    word[1] = 1;
+    while (n < size) {
+        size_t add = before < size - n ? before : size - n;
+        memcpy(word + n, word, add);
+        before = n;
+        n += add;
     }
-    if (m == k) {
-        kri_set_header(node, kri_header(KRI_CLASS_FREE, k, 0));
-        kri_list_append(cells, node);
-    } else {
-        push_locked(heap, node, m);
+}
+
+/* All of NODE becomes blocks of index K, appended to CELLS in address order, and what is left over goes to REST. */
+static void cut_node(const struct kri_heap *heap, struct kri_cell *node, unsigned m, unsigned k, struct kri_free_list *cells,
+                     struct kri_free_list *rest)
+{
+    uint32_t letters = kri_fib[m - k];
+    const uint64_t cell = kri_header(KRI_CLASS_FREE, k, 0), left = kri_header(KRI_CLASS_FREE, k - 1, 0);
+    const size_t cell_bytes = kri_block_bytes(k), left_bytes = kri_block_bytes(k - 1);
+    char *at = (char *)node;
+
+    assert(letters <= KRI_WORD_LETTERS);
+    for (uint32_t i = 0; i < letters; i++) {
+        struct kri_cell *c = (struct kri_cell *)at;
+        if (heap->word[i]) {
+            kri_set_header(c, left);
+            kri_list_append(rest, c);
+            at += left_bytes;
+        } else {
+            kri_set_header(c, cell);
+            kri_list_append(cells, c);
+            at += cell_bytes;
+        }
     }
 }
 
@@ -234,7 +260,7 @@ static void cut_locked(struct kri_heap *heap, struct kri_cell *node, unsigned m,
 static bool refill_cells_locked(struct kri_worker *w, unsigned k, uint32_t quota)
 {
     struct kri_heap *heap = w->heap;
-    struct kri_free_list cells = {0};
+    struct kri_free_list cells = {0}, rest[KRI_SIZES] = {0};
     uint32_t bits;
 
     while (cells.count < quota && (bits = heap->base_bits >> k << k) != 0) {
@@ -242,8 +268,9 @@ static bool refill_cells_locked(struct kri_worker *w, unsigned k, uint32_t quota
         struct kri_cell *c = pop_locked(heap, m);
         while (to > k && cells_within(to, k) > quota - cells.count)
             to--;
-        cut_locked(heap, split_locked(heap, c, m, to), to, k, &cells);
+        cut_node(heap, split_locked(heap, c, m, to), to, k, &cells, &rest[k - 1]);
     }
+    splice_locked(heap, rest, k);
     if (!cells.count)
         return false;
     cells.tail->slot[0] = kri_value_of(lists_of(w)[k]);
@@ -371,7 +398,7 @@ static bool sweep_one_locked(struct kri_heap *heap)
     kri_base_lock(heap);
     heap->sweeping--;
     c->state = KRI_CHUNK_SWEPT;
-    splice_locked(heap, found);
+    splice_locked(heap, found, KRI_SIZES);
     return true;
 }
 
@@ -457,12 +484,16 @@ bool kri_heap_grow(struct kri_worker *w, size_t bytes)
     return grown;
 }
 
-/* The program is about to be told that memory is out. It may want to say so: the reserve is for that. */
-static void open_reserve_locked(struct kri_heap *heap)
+/* The program is about to be told that memory is out. It may want to say so: the reserve is for that. Where a LARGE object
+ * was wanted there may be room enough for words. */
+static void open_reserve(struct kri_heap *heap, bool large)
 {
-    if (heap->reserve)
+    kri_base_lock(heap);
+    if (heap->reserve && !(large && (heap->base_bits || heap->unswept))) {
         add_chunk_locked(heap, heap->reserve);
-    heap->reserve = NULL;
+        heap->reserve = NULL;
+    }
+    kri_base_unlock(heap);
 }
 
 /* ---- the slow paths ---- */
@@ -475,6 +506,16 @@ static void stress_collect(struct kri_worker *w)
     }
 }
 
+/* A guess when others allocate; the answer only chooses a collection's cause. */
+static bool may_grow(struct kri_heap *heap, size_t bytes)
+{
+    bool may;
+    kri_base_lock(heap);
+    may = within_limit(heap, bytes);
+    kri_base_unlock(heap);
+    return may;
+}
+
 /* A heap at its limit that is all but full would collect for every few cells: it counts as full. */
 static bool starved(const struct kri_heap *heap)
 {
@@ -485,40 +526,50 @@ static bool starved(const struct kri_heap *heap)
  * base_lock held and returns NULL if the base has nothing for index K. */
 typedef struct kri_cell *serve_function(struct kri_worker *w, unsigned k);
 
+/* What SERVE finds, if need be in chunks yet to be swept or in a new one: beyond the budget only if BEYOND. */
+static struct kri_cell *serve_or_grow(struct kri_worker *w, unsigned k, serve_function *serve, bool beyond)
+{
+    struct kri_heap *heap = w->heap;
+    struct kri_cell *c;
+
+    kri_base_lock(heap);
+    for (;;) {
+        c = serve(w, k);
+        if (c)
+            break;
+        if (sweep_one_locked(heap) || ((beyond || heap->handed < heap->budget) && grow_locked(heap)))
+            continue;
+        if (!heap->sweeping)
+            break;
+        kri_base_unlock(heap); /* what another worker is sweeping may do */
+        sched_yield();
+        kri_base_lock(heap);
+    }
+    kri_base_unlock(heap);
+    return c;
+}
+
 static struct kri_cell *obtain(struct kri_worker *w, unsigned k, serve_function *serve)
 {
     struct kri_heap *heap = w->heap;
-    bool collected = false, full = false;
+    bool collected = false, at_limit = false, full = false;
 
     if (KRI_UNLIKELY(heap->config.stress))
         stress_collect(w);
     for (;;) {
-        bool wait, may_grow;
-        struct kri_cell *c = NULL;
-        kri_base_lock(heap);
-        if (!full)
-            do
-                c = serve(w, k);
-            while (!c && sweep_one_locked(heap));
-        may_grow = heap->handed < heap->budget || collected;
-        if (!c && !full && may_grow && grow_locked(heap))
-            c = serve(w, k);
-        wait = !c && !full && heap->sweeping > 0; /* what another worker sweeps now may do */
-        if (!c && !wait && collected) {
-            open_reserve_locked(heap);
-            kri_base_unlock(heap);
-            return NULL;
-        }
-        kri_base_unlock(heap);
+        struct kri_cell *c = full ? NULL : serve_or_grow(w, k, serve, collected);
         if (c)
             return c;
-        if (wait) {
-            sched_yield();
-            continue;
+        if (at_limit) {
+            open_reserve(heap, false);
+            return NULL;
         }
-        kri_collect(w, may_grow ? KRI_GC_LIMIT : KRI_GC_ALLOCATION);
+        /* A collection for want of a budget may be somebody else's, who then takes all of it. Only the one at the limit is
+         * ours for certain, so only after that we give up. */
+        at_limit = collected || !may_grow(heap, KRI_CHUNK_BYTES);
+        kri_collect(w, at_limit ? KRI_GC_LIMIT : KRI_GC_ALLOCATION);
         collected = true;
-        full = may_grow && starved(heap);
+        full = at_limit && starved(heap);
     }
 }
 
@@ -614,58 +665,85 @@ struct kri_cell *kri_alloc_granule_slow(struct kri_worker *w)
     return open_run(w, c, &w->run, &w->run_end);
 }
 
+/* A large object of BYTES, counted; NULL: the budget is spent and it is not BEYOND, or the limit is reached. */
+static struct kri_chunk *map_large(struct kri_worker *w, size_t bytes, bool beyond)
+{
+    struct kri_heap *heap = w->heap;
+    struct kri_chunk *c = NULL;
+
+    kri_base_lock(heap);
+    if (beyond || heap->handed < heap->budget)
+        c = map_locked(heap, bytes);
+    if (c) {
+        c->next = heap->large;
+        heap->large = c;
+        heap->large_count++;
+        heap->handed += c->mapped;
+        heap->handed_large += c->mapped;
+        count_handed(&w->gc->base, KRI_SIZES, 1);
+        add_relaxed(&w->gc->base.large_bytes, bytes);
+    } else {
+        heap->wanted = kri_large_mapping(bytes);
+    }
+    kri_base_unlock(heap);
+    return c;
+}
+
 /* A cell of more than kri_fib[KRI_INDEX_MAX] granules: a mapping of its own, zeroed by the system. */
 static struct kri_cell *large_alloc(struct kri_worker *w, unsigned cls, uint32_t length, size_t words)
 {
     struct kri_heap *heap = w->heap;
     size_t bytes = (words + 1) * KRI_WORD, mapping;
-    struct kri_chunk *c = NULL;
-    bool collected = false;
+    struct kri_chunk *c;
+    bool collected = false, at_limit = false;
 
     if (words > SIZE_MAX / KRI_WORD / 2)
         return NULL;
     mapping = kri_large_mapping(bytes);
     if (heap->config.stress)
         stress_collect(w);
-    for (;;) {
-        kri_base_lock(heap);
-        if (heap->handed < heap->budget || collected)
-            c = map_locked(heap, bytes);
-        if (c) {
-            c->next = heap->large;
-            heap->large = c;
-            heap->large_count++;
-            heap->handed += mapping;
-            heap->handed_large += mapping;
-            count_handed(&w->gc->base, KRI_SIZES, 1);
-            add_relaxed(&w->gc->base.large_bytes, bytes);
-        } else {
-            heap->wanted = mapping;
+    if (mapping > heap->config.limit_bytes)
+        return NULL;
+    while ((c = map_large(w, bytes, collected)) == NULL) {
+        if (at_limit) {
+            open_reserve(heap, true);
+            return NULL;
         }
-        kri_base_unlock(heap);
-        if (c || collected || mapping > heap->config.limit_bytes)
-            break;
-        kri_collect(w, within_limit(heap, mapping) ? KRI_GC_ALLOCATION : KRI_GC_LIMIT);
+        at_limit = collected || !may_grow(heap, mapping); /* as in obtain */
+        kri_collect(w, at_limit ? KRI_GC_LIMIT : KRI_GC_ALLOCATION);
         collected = true;
     }
-    if (!c)
-        return NULL;
     kri_set_header(kri_chunk_tree(c), kri_header(cls, KRI_BUDDY_LARGE, length));
     return kri_chunk_tree(c);
 }
 
 /* Clear the block's words from word FROM on (all of them behind the header: 0). */
-static void clear_words(struct kri_cell *c, unsigned k, size_t from)
+static inline void clear_words(struct kri_cell *c, unsigned k, size_t from)
 {
-    /* Constant sizes: the compiler makes a few stores of them. */
-    if (from == 0 && k == 0)
-        memset(c->slot, 0, 2 * KRI_WORD);
-    else if (from == 0 && k == 1)
-        memset(c->slot, 0, 5 * KRI_WORD);
-    else if (from == 0 && k == 2)
-        memset(c->slot, 0, 8 * KRI_WORD);
-    else if (from < kri_fib[k] * 3 - 1)
-        memset(c->slot + from, 0, kri_block_bytes(k) - KRI_WORD - from * KRI_WORD);
+    size_t n = kri_fib[k] * 3 - 1;
+
+    if (from == 0)
+        switch (k) { /* constant sizes: the compiler makes a few stores of them */
+        case 0:
+            memset(c->slot, 0, 2 * KRI_WORD);
+            return;
+        case 1:
+            memset(c->slot, 0, 5 * KRI_WORD);
+            return;
+        case 2:
+            memset(c->slot, 0, 8 * KRI_WORD);
+            return;
+        case 3:
+            memset(c->slot, 0, 14 * KRI_WORD);
+            return;
+        default:
+            break;
+        }
+    if (n - from < 16)
+        for (; from < n; from++)
+            kri_store_relaxed((volatile kri_atomic *)&c->slot[from].w, 0); /* volatile: else gcc calls memset */
+    else
+        memset(c->slot + from, 0, (n - from) * KRI_WORD);
 }
 
 static inline struct kri_cell *alloc(struct kri_worker *w, unsigned cls, uint32_t length, size_t words, bool raw)
@@ -918,13 +996,15 @@ struct kri_heap *kri_heap_new(const struct kri_heap_config *config, const struct
     heap->budget = heap->config.initial_bytes;
     heap->last_end_ns = kri_system_now();
     init_locks(heap);
+    spell_word(heap->word, KRI_WORD_LETTERS);
     heap->layouts = kri_system_map(LAYOUTS * sizeof *heap->layouts, 0);
     if (!heap->layouts)
         goto fail_layouts;
     set_local_limit_locked(heap);
+    if (heap->config.limit_bytes >= 2 * KRI_CHUNK_BYTES) /* a smaller heap goes without */
+        heap->reserve = map_locked(heap, 0);
     if (!grow_locked(heap)) /* a limit below one chunk is no heap */
         goto fail_chunk;
-    heap->reserve = map_locked(heap, 0); /* may be missing in a very small heap */
     if (!kri_gate_init(heap))
         goto fail_chunk;
     if (!kri_mark_init(heap))

@@ -22,6 +22,7 @@
 enum {
     KRI_RECORDS = 256,           /* collections that are remembered */
     KRI_SIZES = KRI_CHUNK_INDEX + 1,
+    KRI_WORD_LETTERS = 1597,     /* a node cut into cells of a local size has no more blocks */
     KRI_INDEX_MAX = 19,          /* the largest cell in a chunk: 10,946 granules; what is larger has its own mapping */
 };
 
@@ -68,6 +69,7 @@ struct kri_heap {
     struct kri_heap_hooks hooks;
     void *user;
     struct kri_layout *layouts;               /* 65,536; entries written by lisp/ before the first instance exists */
+    uint8_t word[KRI_WORD_LETTERS];           /* Note [Fibonacci word], heap.c */
     bool check_each;                          /* KR_GC_CHECK=1: kri_heap_check_stw around every collection */
     struct kri_gate_state *gate;              /* gate.c */
     struct kri_mark_state *marking;           /* mark.c */

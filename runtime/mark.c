@@ -218,8 +218,8 @@ static void look_around(struct kri_marker *m)
         return;
     }
     /* Relaxed loads: a wrong guess costs a block more or less in the pool. */
-    size_t crew = kri_load_relaxed(&s->crew) % CREW_OPEN + 1, work = kri_load_relaxed(&s->work);
-    if (work % WORK_BLOCK + work / WORK_BLOCK < crew)
+    size_t helping = kri_load_relaxed(&s->crew) % CREW_OPEN, work = kri_load_relaxed(&s->work);
+    if (helping && work % WORK_BLOCK + work / WORK_BLOCK < helping + 1)
         share(m);
 }
 
@@ -716,9 +716,13 @@ static void walk_marked(struct kri_heap *heap, void (*f)(struct kri_marker *m, s
 
 static void rescan_cell(struct kri_marker *m, struct kri_cell *c)
 {
-    struct kri_cell *near = scan_cell(m, c);
-    mark_and_scan(m, near);
-    drain(m);
+    mark_and_scan(m, scan_cell(m, c));
+    /* Most have nothing new to say, and draining takes a turn of the ring. */
+    while (m->top == m->bottom && m->sp > m->base && m->sp[-1] == entry_address(m->sp[-1]) &&
+           kri_marked((struct kri_cell *)m->sp[-1]))
+        m->sp--;
+    if (m->sp > m->base || m->top != m->bottom)
+        drain(m);
 }
 
 /* Alone: until nothing was forgotten. Each round marks at least one cell more, or is the last. */

@@ -158,9 +158,9 @@ static void measure(const char *name, enum kri_discipline discipline, int thread
     pthread_barrier_destroy(&start);
     kri_gate_enter(w);
     kri_heap_get_stats(w, &stats);
-    printf("%-7s %d thread%s  cons %6.2f ns   copy-list %7.1f ms   %4ju collections, %6.1f ms in them, sweep %5.1f ms, peak %4ju MB\n",
+    printf("%-7s %d thread%s  cons %6.2f ns   copy-list %7.1f ms   %4ju collections, %6.1f ms in them (stops %5.1f), sweep %5.1f ms, peak %4ju MB\n",
            name, threads, threads == 1 ? " " : "s", tasks[0].cons_seconds / CONSES * 1e9, tasks[0].copy_seconds * 1e3,
-           (uintmax_t)stats.collections, (double)stats.gc_ns * 1e-6, (double)stats.sweep_ns * 1e-6,
+           (uintmax_t)stats.collections, (double)stats.gc_ns * 1e-6, (double)stats.stop_ns * 1e-6, (double)stats.sweep_ns * 1e-6,
            (uintmax_t)(stats.peak_bytes >> 20));
     kri_worker_free(w);
     kri_heap_free(heap);
