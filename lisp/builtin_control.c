@@ -198,6 +198,7 @@ KR_BUILTIN(raise_code, "lisp::%error-code", "(code form &optional detail)",
            "Raise the error with EusLisp's CODE about FORM; DETAIL is text. For Lisp-defined functions of the system.")
 {
     int code = (int)kri_arg_natural(w, argv, 0);
+    w->callee = w->ctx->base[-3]; /* the Lisp function that calls is the one at fault */
     if (argc > 2 && kri_is_string(w->vm, argv[2]))
         kri_error(w, code, argv[1], "%s", (const char *)kri_string_of(argv[2])->byte);
     kri_error(w, code, argv[1], NULL);
