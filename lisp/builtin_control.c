@@ -172,7 +172,8 @@ static kr_value formatted(struct kri_worker *w, int argc, kr_value *argv)
 }
 
 KR_BUILTIN(error, "error", "(control &rest args)",
-           "Raise a user error (code 76) whose text is CONTROL formatted with ARGS; or raise CONTROL if it is a condition.")
+           "Raise a user error (code 76) whose text is CONTROL formatted with ARGS; or the condition CONTROL; or, if CONTROL is "
+           "EusLisp's code of an error, that error, with ARGS, a control string and its arguments, as detail.")
 {
     struct kr_vm *vm = w->vm;
     if (kri_is_pointer(argv[0]) && kri_derivedp(vm, argv[0], vm->classes[KRI_CLASS_ERROR].object)) {
@@ -181,8 +182,15 @@ KR_BUILTIN(error, "error", "(control &rest args)",
             kri_store(w, &c->head, &c->backtrace, kri_backtrace(w, 60));
         kri_raise(w, argv[0]);
     }
+    if (kri_is_fixnum(argv[0])) {
+        kr_value detail = argc > 1 && kri_is_string(vm, argv[1]) ? formatted(w, argc - 1, argv + 1) : KRI_NIL;
+        w->callee = w->ctx->base[-3];
+        if (kri_is_nil(detail))
+            kri_error(w, (int)kri_arg_natural(w, argv, 0), KRI_NIL, NULL);
+        kri_error(w, (int)kri_arg_natural(w, argv, 0), KRI_NIL, "%s", (const char *)kri_string_of(detail)->byte);
+    }
     if (!kri_is_string(vm, argv[0]))
-        kri_argument_error(w, 0, argv[0], KRI_E_NO_STRING);
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_INTEGER);
     kr_value text = formatted(w, argc, argv);
     kr_value v = kri_instantiate(w, kri_class_for_code(w, KRI_E_USER), -1);
     struct kri_condition *c = (struct kri_condition *)v.w;
