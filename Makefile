@@ -39,6 +39,11 @@ $B/%.o: %.c
 	$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
 -include $(OBJ:.o=.d) $(REPL:.o=.d)
 
+# One dispatch jump for each instruction, not one for all: the branch predictor learns the program's sequences.
+ifneq ($(findstring clang,$(CC)),clang)
+$B/lisp/vm.o: KR_CFLAGS += -fno-gcse -fno-crossjumping --param max-goto-duplication-insns=1000
+endif
+
 $B/libkarakuri.a: $(OBJ)
 	@rm -f $@
 	ar rcs $@ $^

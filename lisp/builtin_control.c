@@ -38,8 +38,6 @@ KR_BUILTIN(apply, "apply", "(function &rest args)",
     return kri_call(w, fn, (int)i, vec->at);
 }
 
-bool kri_fboundp(struct kr_vm *vm, kr_value sym) { return !(kri_code_of(kri_symbol_function(vm, sym))->flags & KRI_CODE_UNDEFINED); }
-
 KR_BUILTIN(fboundp, "fboundp", "(symbol)", "t if SYMBOL names a function, macro or special form.")
 {
     return kri_bool(w, kri_fboundp(w->vm, kri_arg_symbol(w, argv, 0)));

@@ -651,7 +651,7 @@ static struct kri_ivector *state_vector(struct kri_worker *w, kr_value state)
 static kr_value current_state(struct kri_worker *w)
 {
     kr_value state = kri_special(w, w->vm->sym.random_state);
-    if (state.w != (uintptr_t)w->vm->random)
+    if (!kri_eq(state, w->vm->random))
         return state;
     size_t i = (size_t)kri_fixnum_value(kri_slot(&kri_symbol_of(w->vm, w->vm->sym.random_state)->special));
     if (!kri_dynamic_ensure(w->ctx, i))
@@ -748,7 +748,7 @@ void kri_number_init(struct kri_worker *w)
     struct kri_symbol *s = kri_symbol_of(vm, vm->sym.random_state);
     kr_value initial = fresh_state(w);
     vm->roots = kri_cons(w, initial, vm->roots); /* current_state knows it by address */
-    vm->random = (void *)initial.w;
+    vm->random = initial;
     kri_store(w, &s->head, &s->value, initial);
 }
 

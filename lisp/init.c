@@ -22,7 +22,7 @@ static void mark_roots(struct kri_heap *heap, struct kri_marker *m)
     kri_mark_range(m, (const kr_value *)&vm->sym, (const kr_value *)(&vm->sym + 1));
     const kr_value single[] = {vm->nil_symbol, vm->undefined, vm->entry_function, vm->pkg_lisp, vm->pkg_user, vm->pkg_keyword,
                                vm->pkg_system, vm->pkg_unix, vm->pkg_compiler, vm->packages, vm->roots, vm->stack_condition,
-                               vm->memory_condition, vm->condition_classes, vm->error_handler, vm->finalizers};
+                               vm->memory_condition, vm->condition_classes, vm->error_handler, vm->finalizers, vm->random};
     kri_mark_range(m, single, single + sizeof single / sizeof *single);
     size_t n = kri_load_acquire(&vm->class_count);
     for (size_t i = 1; i < n; i++) {
@@ -305,8 +305,6 @@ void kr_vm_free(kr_context *ctx)
     pthread_mutex_destroy(&vm->package_lock);
     pthread_mutex_destroy(&vm->contexts_lock);
     free((char *)(uintptr_t)vm->library);
-    free(vm->random);
-    free(vm->dtoa);
     free(vm);
 }
 

@@ -43,13 +43,12 @@ struct kr_vm {
     unsigned max_threads;
     bool running;                     /* the world is made: hooks may run Lisp */
     const char *library;              /* directory of the Lisp library, malloc'ed */
-    void *random;                     /* spare for lisp/number.c */
+    kr_value random;                  /* the initial *random-state*: who finds it gets a state of its own (number.c) */
 
     /* Lock order: contexts_lock, package_lock, lock. No Lisp code, allocation or error while one is held: a thread that
      * blocks on one does so through kri_lock, outside the gate. */
     pthread_mutex_t package_lock;     /* recursive: no; guards all packages' tables */
     pthread_mutex_t lock;
-    void *dtoa;                       /* lisp/printer.c */
 };
 
 /* Take a runtime mutex without delaying a collection: tries, then waits outside the gate. */
