@@ -536,7 +536,8 @@ void kri_package_init_early(struct kr_vm *vm, struct kri_worker *w)
         struct kri_symbol *nil = (struct kri_symbol *)kri_ptr(vm->nil_symbol);
         nil->value = KRI_NIL;
         nil->vtype = kri_fixnum(0);
-        nil->homepkg = vm->pkg_lisp;
     }
+    struct kri_symbol *nil = kri_symbol_of(vm, KRI_NIL);
+    kri_store(w, &nil->head, &nil->homepkg, vm->pkg_lisp);
     kri_export(w, KRI_NIL, vm->pkg_lisp);
 }
