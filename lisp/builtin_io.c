@@ -436,15 +436,15 @@ KR_BUILTIN(write_line, "write-line", "(string &optional stream &key start end)",
     return write_text(w, argc, argv, true);
 }
 
-KR_BUILTIN(finish_output, "finish-output", "(&optional stream)", "Write out what STREAM still holds. Returns t.")
+KR_BUILTIN(finish_output, "finish-output", "(&optional stream)", "Write out what STREAM still holds. Returns nil.")
 {
     kri_stream_flush(w, optional(argc, argv, 0));
-    return w->vm->sym.t;
+    return KRI_NIL;
 }
-KR_BUILTIN(force_output, "force-output", "(&optional stream)", "Write out what STREAM still holds. Returns t.")
+KR_BUILTIN(force_output, "force-output", "(&optional stream)", "Write out what STREAM still holds. Returns nil.")
 {
     kri_stream_flush(w, optional(argc, argv, 0));
-    return w->vm->sym.t;
+    return KRI_NIL;
 }
 KR_BUILTIN(clear_output, "clear-output", "(&optional stream)", "Drop what STREAM still holds. Returns nil.")
 {
