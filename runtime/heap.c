@@ -554,6 +554,8 @@ static struct kri_cell *obtain(struct kri_worker *w, unsigned k, serve_function 
     struct kri_heap *heap = w->heap;
     bool collected = false, at_limit = false, full = false;
 
+    if (KRI_UNLIKELY(kri_load_relaxed(&w->requests) & KRI_REQUEST_STOP))
+        kri_gate_yield(w); /* a program that only allocates polls here */
     if (KRI_UNLIKELY(heap->config.stress))
         stress_collect(w);
     for (;;) {
@@ -700,6 +702,8 @@ static struct kri_cell *large_alloc(struct kri_worker *w, unsigned cls, uint32_t
     if (words > SIZE_MAX / KRI_WORD / 2)
         return NULL;
     mapping = kri_large_mapping(bytes);
+    if (KRI_UNLIKELY(kri_load_relaxed(&w->requests) & KRI_REQUEST_STOP))
+        kri_gate_yield(w);
     if (heap->config.stress)
         stress_collect(w);
     if (mapping > heap->config.limit_bytes)

@@ -1,9 +1,9 @@
 /* heap_private.h -- what the files of runtime/ know of each other: the heap, its chunks, a worker's private half.
  *
  * heap.c, chunk.c, sweep.c, store.c, heap_check.c, heap_stats.c, system.c are the memory;
- * gate.c, worker.c, mark.c stop the workers and mark.
+ * gate.c, worker.c, collect.c, mark.c, finalize.c stop the workers and mark.
  *
- * A collection, in order (kri_collect, mark.c):
+ * A collection, in order (kri_collect, collect.c):
  *   1. the gate is closed; every worker gets kri_close_runs (H3)
  *   2. kri_discipline_lock, kri_sweep_finish_all (H4): from here every mark byte of the heap is zero
  *   3. marking through kri_mark_cell, finalizers, weak cells

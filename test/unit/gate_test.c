@@ -268,7 +268,12 @@ static void *busy_thread(void *arg)
     struct crowd *c = arg;
     struct kri_worker *w = attach(c->heap);
     unsigned seed = (unsigned)(uintptr_t)w >> 4, micros;
-    for (int round = 0; round < 150; round++) {
+#ifdef KRI_TSAN
+    const int rounds = c->heap->config.stress ? 10 : 150;
+#else
+    const int rounds = 150;
+#endif
+    for (int round = 0; round < rounds; round++) {
         int n = (int)(rand_r(&seed) % 400);
         kr_value l = count_up(w, n);
         switch (rand_r(&seed) % 6) {
@@ -292,6 +297,33 @@ static void *busy_thread(void *arg)
     kri_worker_free(w);
     return NULL;
 }
+
+static void *allocating_thread(void *arg)
+{
+    struct crowd *c = arg;
+    struct kri_worker *w = attach(c->heap);
+    while (!kri_load_acquire(&c->stop))
+        count_up(w, 100);
+    kri_worker_free(w);
+    return NULL;
+}
+
+START_TEST(a_thread_that_only_allocates_stops)
+{
+    struct crowd c = {.heap = new_heap(KRI_ALLOC_GATE, 0)};
+    struct kri_worker *w = attach(c.heap);
+    pthread_t t[THREADS];
+    start_all(t, allocating_thread, &c);
+    for (int i = 0; i < 50; i++)
+        kri_collect(w, KRI_GC_REQUEST);
+    kri_store_release(&c.stop, 1);
+    kri_gate_leave_host(w);
+    join_all(t);
+    kri_gate_enter(w);
+    kri_worker_free(w);
+    kri_heap_free(c.heap);
+}
+END_TEST
 
 static const struct { enum kri_discipline discipline; bool fences; unsigned stress; } ways[] = {
     {KRI_ALLOC_GATE, false, 0}, {KRI_ALLOC_GATE, true, 0}, {KRI_ALLOC_GATE, false, 3},
@@ -622,6 +654,7 @@ int main(void)
     tcase_set_timeout(many, 120);
     tcase_add_loop_test(many, threads_allocate_block_poll_and_collect, 0, (int)(sizeof ways / sizeof *ways));
     tcase_add_loop_test(many, only_one_thread_stops_the_world, 0, 2);
+    tcase_add_test(many, a_thread_that_only_allocates_stops);
     tcase_add_test(many, workers_come_and_go_while_others_collect);
     tcase_add_test(many, all_collect_at_once);
     tcase_add_loop_test(many, a_forked_child_has_one_worker_and_collects, 0, 2);
