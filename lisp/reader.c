@@ -385,6 +385,7 @@ struct kri_positions {
     } *at;
     size_t size, count;
     unsigned form_line;
+    bool frozen;
 };
 
 void kri_positions_begin(struct kri_worker *w)
@@ -418,7 +419,7 @@ static struct place *position_place(struct place *at, size_t size, uintptr_t con
 static void note_position(struct reader *r, kr_value cons, unsigned line)
 {
     struct kri_positions *p = r->w->ctx->positions;
-    if (!p)
+    if (!p || p->frozen)
         return;
     if ((p->count + 1) * 2 > p->size) {
         size_t size = p->size ? p->size * 2 : 32;
@@ -444,6 +445,12 @@ unsigned kri_position_line(struct kri_worker *w, kr_value cons)
         return 0;
     struct place *e = position_place(p->at, p->size, cons.w);
     return e->cons ? e->line : 0;
+}
+
+void kri_positions_freeze(struct kri_worker *w)
+{
+    if (w->ctx->positions)
+        w->ctx->positions->frozen = true;
 }
 
 unsigned kri_positions_form_line(struct kri_worker *w) { return w->ctx->positions ? w->ctx->positions->form_line : 0; }
