@@ -363,7 +363,8 @@ static bool is_pristine(struct kr_vm *vm, kr_value symbol)
     return kri_eq(kri_slot(&s->value), KRI_UNBOUND) && kri_is_nil(kri_slot(&s->plist)) && !kri_fboundp(vm, symbol);
 }
 
-/* A package that uses PACKAGE may hold another symbol of this name. One that was merely read gives way; else it is an error. */
+/* A package that uses PACKAGE may hold another symbol of this name. One that it exports is deliberate and goes on hiding the
+ * new one; one that was merely read gives way; any other is a conflict. */
 void kri_export(struct kri_worker *w, kr_value symbol, kr_value package)
 {
     struct kr_vm *vm = w->vm;
@@ -371,9 +372,9 @@ void kri_export(struct kri_worker *w, kr_value symbol, kr_value package)
     uint64_t h = hash_name((char *)s->byte, s->head.length);
     for (kr_value l = kri_slot(&kri_package_of(package)->used_by); kri_is_cons(l); l = kri_cdr(l)) {
         struct kri_package *user = kri_package_of(kri_car(l));
-        kr_value other;
+        kr_value other, exported;
         if (!find_in(vm, user, ALL, (char *)s->byte, s->head.length, h, &other) || kri_eq(other, symbol) ||
-            memq(other, kri_slot(&user->shadows)))
+            memq(other, kri_slot(&user->shadows)) || find_in(vm, user, EXTERNAL, (char *)s->byte, s->head.length, h, &exported))
             continue;
         if (!is_pristine(vm, other))
             kri_error(w, KRI_E_SYMBOL_CONFLICT, symbol, "%V in %V", symbol, kri_car(l));
@@ -535,7 +536,8 @@ void kri_package_init_early(struct kr_vm *vm, struct kri_worker *w)
         struct kri_symbol *nil = (struct kri_symbol *)kri_ptr(vm->nil_symbol);
         nil->value = KRI_NIL;
         nil->vtype = kri_fixnum(0);
-        nil->homepkg = vm->pkg_lisp;
     }
+    struct kri_symbol *nil = kri_symbol_of(vm, KRI_NIL);
+    kri_store(w, &nil->head, &nil->homepkg, vm->pkg_lisp);
     kri_export(w, KRI_NIL, vm->pkg_lisp);
 }

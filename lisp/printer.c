@@ -54,7 +54,7 @@ static bool is_delimiter(int c) { return c <= ' ' || c == 127 || strchr("()\"';`
 
 static bool needs_bars(struct printer *p, const char *s, size_t n, bool keyword)
 {
-    if (n == 0 || s[0] == '%')
+    if (n == 0)
         return true;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
@@ -401,7 +401,7 @@ static void print_particulars(struct printer *p, kr_value v)
         p->escape = escape;
         if (st) {
             put(p, ' ');
-            print_fixnum(p, (intptr_t)(st->size - KRI_STREAM_RESERVE));
+            print_fixnum(p, st->nominal);
         }
     } else if (is_a(p, v, KRI_CLASS_ERROR)) {
         kr_value message = kri_slot(&((struct kri_condition *)c)->message);

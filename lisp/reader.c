@@ -89,6 +89,8 @@ struct reader {
     kr_value readtable, package;
     const unsigned char *syntax;
     const struct kri_vector *macro;
+    int delimiter;           /* of read-delimited-list: it ends tokens too; -1 without */
+    unsigned char own_syntax[256];
     kr_value letter_case;
     int base;
     int backquote;           /* how deep */
@@ -385,6 +387,7 @@ struct kri_positions {
     } *at;
     size_t size, count;
     unsigned form_line;
+    bool frozen;
 };
 
 void kri_positions_begin(struct kri_worker *w)
@@ -418,7 +421,7 @@ static struct place *position_place(struct place *at, size_t size, uintptr_t con
 static void note_position(struct reader *r, kr_value cons, unsigned line)
 {
     struct kri_positions *p = r->w->ctx->positions;
-    if (!p)
+    if (!p || p->frozen)
         return;
     if ((p->count + 1) * 2 > p->size) {
         size_t size = p->size ? p->size * 2 : 32;
@@ -444,6 +447,12 @@ unsigned kri_position_line(struct kri_worker *w, kr_value cons)
         return 0;
     struct place *e = position_place(p->at, p->size, cons.w);
     return e->cons ? e->line : 0;
+}
+
+void kri_positions_freeze(struct kri_worker *w)
+{
+    if (w->ctx->positions)
+        w->ctx->positions->frozen = true;
 }
 
 unsigned kri_positions_form_line(struct kri_worker *w) { return w->ctx->positions ? w->ctx->positions->form_line : 0; }
@@ -706,7 +715,7 @@ static size_t list_length(kr_value l)
 static kr_value read_vector(struct reader *r, int n)
 {
     kr_value l = read_list(r, ')'), last = KRI_NIL;
-    size_t given = list_length(l), length = n < 0 ? given : (size_t)n;
+    size_t given = list_length(l), length = n <= 0 ? given : (size_t)n;
     if (r->suppress)
         return KRI_NIL;
     if (given > length)
@@ -1485,6 +1494,11 @@ static void load_readtable(struct reader *r)
     r->readtable = kri_special(w, r->vm->sym.readtable);
     struct kri_readtable *t = readtable_of(w, r->readtable);
     r->syntax = kri_string_of(t->syntax)->byte;
+    if (r->delimiter >= 0) {
+        memcpy(r->own_syntax, r->syntax, sizeof r->own_syntax);
+        r->own_syntax[r->delimiter] = TERMINATING;
+        r->syntax = r->own_syntax;
+    }
     r->macro = kri_vector_of(t->macro);
     r->letter_case = t->readcase;
     r->package = kri_special(w, r->vm->sym.package);
@@ -1492,10 +1506,11 @@ static void load_readtable(struct reader *r)
         kri_error(w, KRI_E_NO_PACKAGE, r->package, "the value of *package*");
 }
 
-static void setup(struct reader *r, struct kri_worker *w, kr_value stream)
+static void setup(struct reader *r, struct kri_worker *w, kr_value stream, int delimiter)
 {
     struct kr_vm *vm = w->vm;
     r->w = w;
+    r->delimiter = delimiter;
     r->vm = vm;
     r->stream = kri_input_stream(w, stream);
     r->st = kri_stream_state(vm, r->stream);
@@ -1541,7 +1556,7 @@ static kr_value finish(struct reader *r, kr_value v)
 kr_value kri_read(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value)
 {
     struct reader r;
-    setup(&r, w, stream);
+    setup(&r, w, stream, -1);
     for (;;) {
         int c = skip_space(&r);
         if (c < 0) {
@@ -1571,7 +1586,7 @@ kr_value kri_read_recursive(struct kri_worker *w, kr_value stream, bool eof_erro
 kr_value kri_read_delimited(struct kri_worker *w, kr_value stream, int delimiter)
 {
     struct reader r;
-    setup(&r, w, stream);
+    setup(&r, w, stream, delimiter);
     r.closes_at_end = false;
     if (r.st)
         r.line = (unsigned)kri_stream_line(w, r.stream);
@@ -1929,7 +1944,7 @@ static kr_value call_native(struct kri_worker *w, enum native n, int argc, kr_va
     struct reader r;
     int c = argc > 1 ? arg_character(w, argv, 1) : natives[n].c;
     intptr_t number = argc > 2 && kri_is_fixnum(argv[2]) ? kri_fixnum_value(argv[2]) : 0;
-    setup(&r, w, argv[0]);
+    setup(&r, w, argv[0], -1);
     r.line = (unsigned)kri_stream_line(w, r.stream);
     if (number < 0 || number > INT_MAX)
         kri_argument_error(w, 2, argv[2], KRI_E_RANGE);

@@ -128,11 +128,13 @@ void kri_attach_string(struct kri_worker *w, kr_value stream, bool input, const 
 void kri_attach_fd(struct kri_worker *w, kr_value stream, int fd, kr_value name, bool input, size_t buffer_size)
 {
     struct kri_stream_cell *c = cell_of(stream);
+    size_t nominal = buffer_size;
     if (buffer_size < KRI_STREAM_BUFFER)
         buffer_size = KRI_STREAM_BUFFER;
     attach(w, stream, KRI_STREAM_FD, input, kri_make_string(w, buffer_size + RESERVE), input ? RESERVE : 0);
     struct kri_stream *st = kri_stream_state(w->vm, stream);
     st->fd = fd;
+    st->nominal = (uint32_t)nominal;
     st->interactive = isatty(fd);
     st->unbuffered = fd == STDERR_FILENO;
     kri_store(w, &c->head, &c->fd, kri_fixnum(fd));
@@ -180,9 +182,9 @@ kr_value kri_make_concatenated(struct kri_worker *w, kr_value inputs)
 void kri_stream_init(struct kri_worker *w)
 {
     struct kr_vm *vm = w->vm;
-    kr_value in = kri_make_fd_stream(w, STDIN_FILENO, KRI_NIL, true, 0);
-    kr_value out = kri_make_fd_stream(w, STDOUT_FILENO, KRI_NIL, false, 0);
-    kr_value err = kri_make_fd_stream(w, STDERR_FILENO, KRI_NIL, false, 0);
+    kr_value in = kri_make_fd_stream(w, STDIN_FILENO, KRI_NIL, true, 256);
+    kr_value out = kri_make_fd_stream(w, STDOUT_FILENO, KRI_NIL, false, 256);
+    kr_value err = kri_make_fd_stream(w, STDERR_FILENO, KRI_NIL, false, 256);
     kri_set_special(w, vm->sym.standard_input, in);
     kri_set_special(w, vm->sym.standard_output, out);
     kri_set_special(w, vm->sym.error_output, err);

@@ -23,6 +23,7 @@ struct kri_stream {
     uint64_t line;          /* input: of the next byte, from 1 */
     size_t column;          /* output: characters since the last newline */
     int fd;
+    uint32_t nominal;       /* the buffer size asked for; the real one may be larger */
     uint8_t kind;           /* enum kri_stream_kind */
     bool input;
     bool closed;

@@ -1,0 +1,286 @@
+/* load.c -- loading source files, form by form, and modules: load, provide, require. */
+#include "lisp/load.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "lisp/package.h"
+#include "lisp/printer.h"
+
+kr_value kri_path_string(struct kri_worker *w, kr_value path)
+{
+    struct kr_vm *vm = w->vm;
+    if (kri_is_pointer(path) && kri_derivedp(vm, path, vm->classes[KRI_CLASS_PATHNAME].object))
+        path = kri_namestring(w, path);
+    else if (kri_is_pointer(path) && kri_is_symbol(path))
+        path = kri_symbol_of(vm, path)->pname;
+    if (!kri_is_string(vm, path))
+        kri_error(w, KRI_E_NO_STRING, path, "%V is no file name", path);
+    if (memchr(kri_string_of(path)->byte, 0, kri_length(path)))
+        kri_error(w, KRI_E_OPEN_FILE, path, "a file name with a null character");
+    return kri_string_n(w, (char *)kri_string_of(path)->byte, kri_length(path)); /* a copy, which nobody else changes */
+}
+
+const char *kri_path_text(kr_value path) { return (const char *)kri_string_of(path)->byte; }
+
+struct opening {
+    const char *path;
+    int flags, mode, fd, error;
+};
+
+static void do_open(void *arg)
+{
+    struct opening *o = arg;
+    do
+        o->fd = open(o->path, o->flags | O_CLOEXEC, o->mode);
+    while (o->fd < 0 && errno == EINTR);
+    o->error = errno;
+}
+
+int kri_open_file(struct kri_worker *w, kr_value path, int flags, int mode)
+{
+    struct opening o = {.path = kri_path_text(path), .flags = flags, .mode = mode};
+    kri_blocking(w, do_open, &o);
+    return o.fd >= 0 ? o.fd : -o.error;
+}
+
+/* ---- one file ---- */
+
+struct loading {
+    kr_value path, stream, package;
+    bool print;
+    struct kri_positions *positions; /* of whoever loads this */
+};
+
+static kr_value load_forms(struct kri_worker *w, void *arg)
+{
+    struct loading *l = arg;
+    for (;;) {
+        kri_positions_begin(w);
+        kr_value form = kri_read(w, l->stream, false, KRI_IMMEDIATE(KRI_IMM_EOF));
+        kri_positions_freeze(w); /* what the form itself reads is not part of it */
+        if (kri_eq(form, KRI_IMMEDIATE(KRI_IMM_EOF))) {
+            kri_positions_end(w);
+            return w->vm->sym.t;
+        }
+        kr_value v = kri_eval(w, form);
+        kri_positions_end(w);
+        if (l->print) {
+            kri_print(w, v, KRI_NIL, true);
+            kri_stream_putc(w, KRI_NIL, '\n');
+        }
+    }
+}
+
+static kr_value bind_pathname(struct kri_worker *w, void *arg)
+{
+    return kri_with_binding(w, w->vm->sym.load_pathname, ((struct loading *)arg)->path, load_forms, arg);
+}
+
+static kr_value bind_readtable(struct kri_worker *w, void *arg)
+{
+    return kri_with_binding(w, w->vm->sym.readtable, kri_special(w, w->vm->sym.readtable), bind_pathname, arg);
+}
+
+static kr_value bind_package(struct kri_worker *w, void *arg)
+{
+    return kri_with_binding(w, w->vm->sym.package, ((struct loading *)arg)->package, bind_readtable, arg);
+}
+
+static void end_loading(struct kri_worker *w, void *arg)
+{
+    struct loading *l = arg;
+    while (w->ctx->positions && w->ctx->positions != l->positions)
+        kri_positions_end(w);
+    kri_stream_finalize(w, l->stream); /* an input stream: nothing to write, nothing raised */
+}
+
+static void load_open(struct kri_worker *w, int fd, kr_value path, kr_value package, bool print)
+{
+    struct loading l = {.path = path, .package = package, .print = print, .positions = w->ctx->positions};
+    l.stream = kri_make_fd_stream(w, fd, path, true, 0);
+    kri_unwind_protect(w, bind_package, &l, end_loading);
+}
+
+void kri_load_path(struct kri_worker *w, const char *path)
+{
+    kr_value name = kri_string(w, path);
+    int fd = kri_open_file(w, name, O_RDONLY, 0);
+    if (fd < 0)
+        kri_error(w, KRI_E_OPEN_FILE, name, "%s: %s", path, strerror(-fd));
+    load_open(w, fd, name, kri_special(w, w->vm->sym.package), false);
+}
+
+/* ---- finding files ---- */
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+}
+
+/* DIRECTORY and NAME joined, with each suffix in turn; NIL if no such file. */
+static kr_value try_directory(struct kri_worker *w, kr_value directory, kr_value name)
+{
+    static const char *const suffixes[] = {"", ".so", ".l"};
+    struct kri_text t;
+    kri_text_init(&t);
+    if (kri_is_string(w->vm, directory) && kri_length(directory)) {
+        kri_text_write(w, &t, kri_path_text(directory), kri_length(directory));
+        if (t.p[t.n - 1] != '/')
+            kri_text_putc(w, &t, '/');
+    }
+    kri_text_write(w, &t, kri_path_text(name), kri_length(name));
+    size_t n = t.n;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        t.n = n;
+        kri_text_puts(w, &t, suffixes[i]);
+        kr_value path = kri_text_string(w, &t);
+        if (is_file(kri_path_text(path)))
+            return path;
+    }
+    return KRI_NIL;
+}
+
+kr_value kri_find_load_file(struct kri_worker *w, kr_value name)
+{
+    kr_value found = try_directory(w, KRI_NIL, name);
+    if (!kri_is_nil(found) || kri_path_text(name)[0] == '/')
+        return found;
+    for (kr_value l = kri_special(w, w->vm->sym.load_path); kri_is_cons(l); l = kri_cdr(l)) {
+        kr_value directory = kri_car(l);
+        if (kri_is_pointer(directory) && !kri_is_string(w->vm, directory))
+            directory = kri_path_string(w, directory);
+        found = try_directory(w, directory, name);
+        if (!kri_is_nil(found))
+            return found;
+    }
+    return KRI_NIL;
+}
+
+static bool has_suffix(kr_value path, const char *suffix)
+{
+    size_t n = kri_length(path), m = strlen(suffix);
+    return n >= m && memcmp(kri_path_text(path) + n - m, suffix, m) == 0;
+}
+
+static void announce(struct kri_worker *w, const char *what, kr_value path)
+{
+    struct kri_text t;
+    kri_text_init(&t);
+    kri_text_puts(w, &t, what);
+    kri_print_text(w, &t, path, false);
+    kri_text_puts(w, &t, " into ");
+    kri_print_text(w, &t, kri_special(w, w->vm->sym.package), true);
+    kri_text_putc(w, &t, '\n');
+    kri_stream_write(w, KRI_NIL, t.p, t.n);
+}
+
+/* Keys of load; others that EusLisp's load knows (for object files) are let through. */
+static kr_value load_file(struct kri_worker *w, int argc, kr_value *argv)
+{
+    struct kr_vm *vm = w->vm;
+    kr_value name = kri_path_string(w, argv[0]), path = kri_find_load_file(w, name);
+    if (kri_is_nil(path))
+        kri_error(w, KRI_E_OPEN_FILE, argv[0], "file %V not found", argv[0]);
+    const kr_value keys[] = {kri_keyword(w, "VERBOSE"), kri_keyword(w, "PACKAGE"), kri_keyword(w, "PRINT"), kri_keyword(w, "ENTRY"),
+                             kri_keyword(w, "SYMBOL-INPUT"), kri_keyword(w, "SYMBOL-OUTPUT"), kri_keyword(w, "LD-OPTION")};
+    kri_check_keys(w, argc, argv, 1, keys, 7);
+    bool verbose = !kri_is_nil(kri_arg_key(argc, argv, 1, keys[0], kri_special(w, vm->sym.load_verbose)));
+    kr_value package = kri_arg_key(argc, argv, 1, keys[1], KRI_NIL);
+    package = kri_is_nil(package) ? kri_special(w, vm->sym.package) : kri_package_arg(w, package);
+    if (has_suffix(path, ".so") || has_suffix(path, ".o")) {
+        kr_value loader = kri_intern(w, "LOAD-MODULE", 11, vm->pkg_lisp);
+        if (!kri_fboundp(vm, loader))
+            kri_error(w, KRI_E_UNSUPPORTED, path, "loading object files");
+        if (verbose)
+            announce(w, ";; binloading ", path);
+        return kri_call1(w, kri_symbol_function(vm, loader), path);
+    }
+    if (verbose)
+        announce(w, ";; txtloading ", path);
+    int fd = kri_open_file(w, path, O_RDONLY, 0);
+    if (fd < 0)
+        kri_error(w, KRI_E_OPEN_FILE, path, "%s: %s", kri_path_text(path), strerror(-fd));
+    load_open(w, fd, path, package, !kri_is_nil(kri_arg_key(argc, argv, 1, keys[2], KRI_NIL)));
+    return vm->sym.t;
+}
+
+KR_BUILTIN(load, "load", "(name &key verbose package print entry symbol-input symbol-output ld-option)",
+           "Read and evaluate the forms of file NAME: as it is, with .so or .l appended, or so in the directories of *load-path*. "
+           "The current package and readtable are restored afterwards. :package is the package to begin in; :verbose (by default "
+           "*load-verbose*) announces it, :print prints each value. Returns t. Error: file not found; the file's own errors.")
+{
+    return load_file(w, argc, argv);
+}
+
+KR_BUILTIN(srcload, "sys:srcload", "(name)", "Load file NAME as source. Returns t.")
+{
+    return load_file(w, 1, argv);
+}
+
+/* ---- modules: *modules* is a list of (keyword . versions) ---- */
+
+static kr_value module_key(struct kri_worker *w, kr_value name)
+{
+    if (kri_is_pointer(name) && kri_derivedp(w->vm, name, w->vm->classes[KRI_CLASS_PATHNAME].object))
+        name = kri_path_string(w, name);
+    kr_value text = kri_name_string(w, name);
+    struct kri_string *s = kri_string_of(text);
+    for (size_t i = 0; i < s->head.length; i++)
+        if (s->byte[i] >= 'a' && s->byte[i] <= 'z')
+            s->byte[i] = (unsigned char)(s->byte[i] - 32);
+    return kri_intern(w, (char *)s->byte, s->head.length, w->vm->pkg_keyword);
+}
+
+static bool is_provided(struct kri_worker *w, kr_value key)
+{
+    for (kr_value l = kri_special(w, w->vm->sym.modules); kri_is_cons(l); l = kri_cdr(l)) {
+        kr_value entry = kri_car(l);
+        if (kri_eq(kri_is_cons(entry) ? kri_car(entry) : entry, key))
+            return true;
+    }
+    return false;
+}
+
+KR_BUILTIN(provide, "provide", "(module &rest version)", "Note in *modules* that MODULE (a keyword, symbol or string) is there. Returns its keyword.")
+{
+    kr_value key = module_key(w, argv[0]), versions = KRI_NIL;
+    for (int i = argc; i-- > 1;)
+        versions = kri_cons(w, argv[i], versions);
+    if (!is_provided(w, key))
+        kri_set_special(w, w->vm->sym.modules, kri_cons(w, kri_cons(w, key, versions), kri_special(w, w->vm->sym.modules)));
+    return key;
+}
+
+/* The file of a module named by a symbol: its name in lower case. */
+static kr_value module_file(struct kri_worker *w, kr_value name)
+{
+    if (!kri_is_symbol(name))
+        return name;
+    kr_value text = kri_name_string(w, name);
+    struct kri_string *s = kri_string_of(text);
+    for (size_t i = 0; i < s->head.length; i++)
+        if (s->byte[i] >= 'A' && s->byte[i] <= 'Z')
+            s->byte[i] = (unsigned char)(s->byte[i] + 32);
+    return text;
+}
+
+KR_BUILTIN(require, "require", "(module &optional file &rest load-options)",
+           "Load FILE, by default the file named as MODULE is, unless MODULE (a keyword, symbol or string) was provided. Returns "
+           "its keyword if the file was loaded, else nil. Error: file not found.")
+{
+    kr_value key = module_key(w, argv[0]);
+    if (is_provided(w, key))
+        return KRI_NIL;
+    kr_value args[12] = {argc > 1 && !kri_is_nil(argv[1]) ? argv[1] : module_file(w, argv[0])};
+    int n = 1;
+    for (int i = 2; i < argc && n < 12; i++)
+        args[n++] = argv[i];
+    load_file(w, n, args);
+    return key;
+}
+
+const struct kri_builtin *const kri_builtins_load[] = {&load_def, &srcload_def, &provide_def, &require_def, NULL};
