@@ -168,6 +168,7 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
         fn = w->tail;
         argc = w->tail_argc;
         argv = frame;
+        ctx->top = frame + argc; /* apply leaves more arguments than it got: the next frame begins behind them */
     }
     ctx->top = saved_top;
     w->callee = saved_callee;
