@@ -1422,7 +1422,7 @@ static kr_value read_dispatch(struct reader *r, kr_value table)
         return read_native(r, (enum native)kri_fixnum_value(m), upper, (int)number);
     if (kri_is_nil(m)) {
         if (r->suppress)
-            return read_object(r);
+            return KRI_NIL;
         char text[2] = {(char)c, 0};
         read_error(r, KRI_E_SHARP_MACRO, kri_string_n(r->w, text, 1), "no # macro defined");
     }
