@@ -245,7 +245,7 @@ bool kri_protect(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void 
     unwind_bindings(ctx, &e);
     kr_value value = ctx->unwind_target == e.handler ? ctx->unwind_value : KRI_NIL;
     entry_pop(w, &e, segment);
-    ctx->overflowed = false;
+    kri_overflow_end(ctx);
     ctx->unwind_target = NULL;
     ctx->unwind_value = KRI_NIL;
     *result = value;

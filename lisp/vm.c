@@ -605,7 +605,7 @@ unwind:
         pc = kri_code_of(base[-3])->instr + kri_handler_target(h);
         k = kri_code_of(base[-3])->k;
         ctx->top = NULL;
-        ctx->overflowed = false;
+        kri_overflow_end(ctx);
         if (h == ctx->unwind_target) {
             h[0] = ctx->unwind_value;
             ctx->unwind_value = KRI_NIL;
