@@ -805,6 +805,15 @@ static enum outcome run(struct format *f, const char *p, const char *end, struct
     return FINISHED;
 }
 
+static void run_whole(struct format *f, struct arguments *a)
+{
+    jmp_buf shallow;
+    f->shallow = &shallow;
+    if (setjmp(shallow))
+        kri_error(f->w, KRI_E_STACK, KRI_NIL, "format: directives nested too deeply");
+    run(f, f->start, f->end, a);
+}
+
 KR_BUILTIN(format, "format", "(destination control &rest args)",
            "Write ARGS as the string CONTROL says, to a stream, or *standard-output* if DESTINATION is t, and return nil; or "
            "return the text as a string if it is nil. Directives: ~a ~s object; ~d ~b ~o ~x ~nr integer (~n,md: field n, at least "
@@ -816,8 +825,7 @@ KR_BUILTIN(format, "format", "(destination control &rest args)",
     struct kr_vm *vm = w->vm;
     struct kri_text out;
     struct arguments args = {.at = argv + 2, .n = (size_t)argc - 2};
-    jmp_buf shallow;
-    struct format f = {.w = w, .vm = vm, .out = &out, .control = argv[1], .shallow = &shallow};
+    struct format f = {.w = w, .vm = vm, .out = &out, .control = argv[1]};
     kr_value stream = KRI_NIL;
     if (!kri_is_string(vm, argv[1]))
         kri_error(w, KRI_E_FORMAT, argv[1], "the control is no string");
@@ -828,9 +836,7 @@ KR_BUILTIN(format, "format", "(destination control &rest args)",
     f.start = (const char *)kri_string_of(argv[1])->byte;
     f.end = f.start + kri_length(argv[1]);
     kri_text_init(&out);
-    if (setjmp(shallow))
-        kri_error(w, KRI_E_STACK, KRI_NIL, "format: directives nested too deeply");
-    run(&f, f.start, f.end, &args);
+    run_whole(&f, &args);
     if (kri_is_nil(argv[0]))
         return kri_text_string(w, &out);
     kri_stream_write(w, stream, out.p, out.n);
