@@ -70,22 +70,22 @@ run: bin/karakuri
 bench: WANTED := $(BENCH_PACKAGES)
 bench: packages
 	@$(MAKE) all
-	bench/run.sh $(if $(QUICK),--quick) $(BENCH)
+	sh bench/run.sh $(if $(QUICK),--quick) $(BENCH)
 bench-peers: packages
 	@$(MAKE) all
-	bench/peers.sh
+	sh bench/peers.sh
 
 test: WANTED := $(TEST_PACKAGES)
 test: packages
 	@$(MAKE) all
-	test/run.sh $(MODE)
+	sh test/run.sh $(MODE)
 check: WANTED := $(TEST_PACKAGES)
 check: packages
-	test/check.sh
+	sh test/check.sh
 soak: WANTED := $(TEST_PACKAGES)
 soak: packages
 	@$(MAKE) all
-	test/soak.sh
+	sh test/soak.sh
 
 # The tests' executables: one for each file.
 $B/test/unit/%: test/unit/%.c $B/libkarakuri.a

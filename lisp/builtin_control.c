@@ -226,7 +226,14 @@ KR_BUILTIN(install_error_handler, "lisp::install-error-handler", "(function)",
 
 KR_BUILTIN(set_condition_classes, "lisp::%set-condition-classes", "(alist)", "Set the classes of errors: an alist from code to class.")
 {
-    w->vm->condition_classes = kri_arg_list(w, argv, 0);
+    struct kr_vm *vm = w->vm;
+    vm->condition_classes = kri_arg_list(w, argv, 0);
+    /* The condition that cannot be made when it is needed. */
+    kr_value v = kri_instantiate(w, kri_class_for_code(w, KRI_E_ALLOCATION), -1);
+    struct kri_condition *c = (struct kri_condition *)v.w;
+    c->code = kri_fixnum(KRI_E_ALLOCATION);
+    c->message = kri_string(w, kri_error_text(KRI_E_ALLOCATION));
+    vm->memory_condition = v;
     return argv[0];
 }
 

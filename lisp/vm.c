@@ -508,8 +508,10 @@ call_generic:
             if (kri_load_relaxed(&w->lisp_limit) == 0)
                 kri_poll_slow(w);
             if (argv + need > ctx->segment->limit) {
-                if (!kri_segment_link(w, need + 2 * KRI_FRAME_LINK + 3))
+                if (!kri_segment_link(w, need + 2 * KRI_FRAME_LINK + 3)) {
+                    w->callee = call_fn;
                     kri_error_stack(w);
+                }
                 kr_value *p = ctx->segment->slot + KRI_FRAME_LINK;
                 p[-3] = vm->entry_function;
                 p[-2] = kri_tag_pointer(pc);
