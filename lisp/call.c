@@ -105,7 +105,8 @@ static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const
     e_base[-3] = w->vm->entry_function;
     e_base[-2] = kri_tag_pointer(ctx->pc);
     e_base[-1] = kri_tag_pointer(ctx->base);
-    memmove(base, argv, (size_t)argc * sizeof *argv);
+    if (argc > 0)
+        memmove(base, argv, (size_t)argc * sizeof *argv);
     entry_push(w, &e, e_base, false);
     ctx->depth++;
     base[-3] = fn;
