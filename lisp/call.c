@@ -105,7 +105,8 @@ static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const
     e_base[-3] = w->vm->entry_function;
     e_base[-2] = kri_tag_pointer(ctx->pc);
     e_base[-1] = kri_tag_pointer(ctx->base);
-    memmove(base, argv, (size_t)argc * sizeof *argv);
+    if (argc > 0)
+        memmove(base, argv, (size_t)argc * sizeof *argv);
     entry_push(w, &e, e_base, false);
     ctx->depth++;
     base[-3] = fn;
@@ -157,7 +158,8 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
         if (kri_native_exhausted(w))
             kri_error_stack(w);
         kr_value *frame = kri_stack_reserve(w, (size_t)argc + KRI_FRAME_SLACK);
-        memmove(frame, argv, (size_t)argc * sizeof *argv);
+        if (argc > 0)
+            memmove(frame, argv, (size_t)argc * sizeof *argv);
         w->callee = fn;
         ctx->top = frame + argc;
         if (argc < code->nreq || (code->max >= 0 && argc > code->max))
@@ -192,7 +194,8 @@ kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int 
     struct kri_segment *segment = ctx->segment;
     kr_value *frame = kri_stack_reserve(w, (size_t)argc + 3 + KRI_FRAME_SLACK);
     frame[0] = object;
-    memcpy(frame + 1, argv, (size_t)argc * sizeof *argv);
+    if (argc > 0)
+        memcpy(frame + 1, argv, (size_t)argc * sizeof *argv);
     ctx->top = frame + argc + 1;
     int n = argc + 1;
     kr_value fn = kri_send_slow(w, frame, &n, selector, KRI_NIL);
