@@ -41,6 +41,8 @@ bool kri_segment_link(struct kri_worker *w, size_t words)
         size_t size = ctx->segment->words * 2;
         if (size > KRI_SEGMENT_WORDS * 64)
             size = KRI_SEGMENT_WORDS * 64;
+        if (size > limit - ctx->stack_words) /* or the reserve for the handler would be used up */
+            size = limit - ctx->stack_words;
         if (size < words)
             size = words;
         s = segment_new(size);

@@ -10,7 +10,7 @@
 #define KRI_LIBRARY "/usr/local/share/karakuri"
 #endif
 
-static const char *const core_files[] = {"sequence", "macros", "setf", "class", "stream", "system", "thread", "debug"};
+static const char *const core_files[] = {"sequence", "macros", "setf", "class", "stream", "system", "thread", "debug", "toplevel"};
 
 /* The library's directory: as configured, $KARAKURI_LIB, beside the executable's bin/ (build tree and installed alike), or as
  * compiled in. malloc'ed. */
