@@ -69,7 +69,7 @@ static void on_signal(int signal)
 
 static void install_handlers(void)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGCONT};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCONT};
     struct sigaction action = {.sa_handler = on_signal};
     sigemptyset(&handled_signals);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
@@ -162,12 +162,6 @@ static void remember(const char *line)
 
 /* ---- keys ---- */
 
-static void run_timer_jobs(void)
-{
-    ask("lisp::run-timer-jobs", NULL, NULL);
-    rl_forced_update_display();
-}
-
 static int next_key(FILE *in)
 {
     for (;;) {
@@ -190,7 +184,7 @@ static int next_key(FILE *in)
                 return EOF;
             rl_check_signals(); /* a change of the window's size */
         } else if (n == 0) {
-            run_timer_jobs();
+            ask("lisp::run-timer-jobs", NULL, NULL);
         } else {
             unsigned char c;
             ssize_t got = read(p.fd, &c, 1);

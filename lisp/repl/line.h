@@ -4,7 +4,7 @@
 
 #include "lisp/karakuri.h"
 
-/* Define lisp::%edit-line and take over SIGINT, SIGTERM, SIGHUP and SIGCONT. CTX's thread is the one that edits and that ^C
+/* Define lisp::%edit-line and take over SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGCONT. CTX's thread is the one that edits and that ^C
  * interrupts. Readline itself starts with the first prompt. */
 void line_init(kr_context *ctx);
 
