@@ -1758,7 +1758,7 @@ bool kri_form_complete(struct kri_worker *w, const char *text, size_t n, int *in
         wanted -= object && depth == 0 && wanted > 0;
     }
     if (indent)
-        *indent = depth > 0 ? columns[(depth < DEEPEST ? depth : DEEPEST) - 1] + 2 : 0;
+        *indent = depth > 0 && !open_token ? columns[(depth < DEEPEST ? depth : DEEPEST) - 1] + 2 : 0;
     return depth == 0 && wanted == 0 && !open_token;
 }
 
