@@ -364,6 +364,7 @@ void kr_raise(kr_context *ctx, const char *message)
 void kr_interrupt(kr_context *ctx) { kri_request(ctx->worker, KRI_REQUEST_INTERRUPT); }
 
 void kr_blocking(kr_context *ctx, void (*block)(void *arg), void *arg) { kri_blocking(ctx->worker, block, arg); }
+void kr_unblocking(kr_context *ctx, void (*f)(void *arg), void *arg) { kri_unblocking(ctx->worker, f, arg); }
 
 void kr_collect(kr_context *ctx)
 {

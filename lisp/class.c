@@ -154,7 +154,8 @@ void kri_class_init(struct kri_worker *w)
             char up[32];
             for (size_t j = 0; j < len; j++)
                 up[j] = (char)(p[j] >= 'a' && p[j] <= 'z' ? p[j] - 32 : p[j]);
-            names[own++] = kri_intern(w, up, len, vm->pkg_lisp);
+            names[own] = kri_intern(w, up, len, vm->pkg_lisp);
+            kri_export(w, names[own++], vm->pkg_lisp); /* methods in any package name inherited slots */
             p += len + (p[len] == ' ');
         }
         kr_value vars = kri_make_vector(w, inherited + own);

@@ -77,6 +77,8 @@ static void interrupt(struct kri_worker *w)
     w->ctx->pending_interrupt = KRI_NIL;
     pthread_mutex_unlock(&vm->lock);
     if (kri_is_nil(fn))
+        fn = kri_special(w, vm->sym.interrupt_handler);
+    if (kri_is_nil(fn) || kri_eq(fn, KRI_UNBOUND))
         kri_error(w, KRI_E_INTERRUPT, KRI_NIL, NULL);
     kri_call(w, fn, 0, NULL);
 }

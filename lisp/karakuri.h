@@ -132,10 +132,13 @@ __attribute__((noreturn))
 /* From within a kr_function only: raise a user error with MESSAGE. Unwinds through the kr_function. [attached, may-gc] */
 void kr_raise(kr_context *ctx, const char *message);
 
-/* Ask CTX's thread to stop what it does with an "interrupted" error at its next poll. [any, also signal handlers; no-gc] */
+/* Ask CTX's thread to stop what it does at its next poll: the function *interrupt-handler* is called there if there is one, else
+ * the error "interrupted" is raised. [any, also signal handlers; no-gc] */
 void kr_interrupt(kr_context *ctx);
 /* Inside a kr_function: run BLOCK(ARG), which waits for something, while collections go on. BLOCK touches no value. [attached] */
 void kr_blocking(kr_context *ctx, void (*block)(void *arg), void *arg);
+/* Inside a BLOCK of kr_blocking: run F(ARG), which calls Lisp through this interface, and go on waiting. [attached, may-gc] */
+void kr_unblocking(kr_context *ctx, void (*f)(void *arg), void *arg);
 /* Collect now. [attached, may-gc] */
 void kr_collect(kr_context *ctx);
 

@@ -504,6 +504,7 @@ call_generic:
         if ((uintptr_t)(argv + need) > kri_load_relaxed(&w->lisp_limit)) {
             SYNC();
             ctx->top = argv + call_argc;
+            w->callee = call_fn; /* whom the errors name */
             call_frame[0] = call_fn;
             if (kri_load_relaxed(&w->lisp_limit) == 0)
                 kri_poll_slow(w);
@@ -531,6 +532,7 @@ call_generic:
         if (kri_ptr(call_fn)->length != KRI_SIGNATURE(call_argc)) {
             SYNC();
             ctx->top = argv + call_argc;
+            w->callee = call_fn;
             kri_arrange(w, code, call_fn, argv, call_argc);
             ctx->top = NULL;
         }

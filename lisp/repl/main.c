@@ -1,9 +1,7 @@
-/* main.c -- the karakuri executable: the command line, and the read-eval-print loop of a terminal or a pipe. */
-#define _GNU_SOURCE
+/* main.c -- the karakuri executable: the options that the machine is made with; the rest of the command line is the session's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "lisp/karakuri.h"
 #include "lisp/repl/repl.h"
 
@@ -12,7 +10,8 @@ static const char usage[] =
     "  FILE            load it\n"
     "  '(FORM)'        evaluate it\n"
     "  -e FORM         evaluate FORM and print its value\n"
-    "  --batch         no prompt afterwards; an uncaught error prints a backtrace and exits with code 1\n"
+    "  --batch         no init files and no prompt; an uncaught error prints a backtrace and exits with code 1\n"
+    "  --script FILE   --batch, load FILE, and leave all further arguments to it\n"
     "  --alloc=D       allocation discipline: gate (default), rwlock, mutex, none\n"
     "  --markers=N     threads that mark during a collection (default: the cores)\n"
     "  --heap=SIZE     heap limit in bytes, with k, m or g\n"
@@ -22,7 +21,8 @@ static const char usage[] =
     "  --stress=N      collect at every N-th slow allocation\n"
     "  --library=DIR   the Lisp library\n"
     "  --version, --help\n"
-    "Without --batch, forms are then read from standard input; on a terminal with a prompt.\n";
+    "Without --batch, forms are then read from standard input; on a terminal with a prompt.\n"
+    "Programs find the command line in lisp::*eustop-argument*. See karakuri(1).\n";
 
 static size_t size_argument(const char *text)
 {
@@ -80,6 +80,14 @@ static void parse_options(int argc, char **argv, struct repl_options *o)
             o->config.library = v;
         else if (strcmp(a, "--batch") == 0)
             o->batch = true;
+        else if (strcmp(a, "--script") == 0) {
+            if (++i == argc) {
+                fputs("karakuri: --script needs a file\n", stderr);
+                exit(2);
+            }
+            o->batch = true;
+            return;
+        }
         else if (strcmp(a, "--version") == 0) {
             puts("karakuri " KR_VERSION);
             exit(0);
@@ -108,5 +116,5 @@ int main(int argc, char **argv)
         fputs("karakuri: cannot start\n", stderr);
         return 1;
     }
-    return repl_main(ctx, &o);
+    repl_main(ctx, &o);
 }

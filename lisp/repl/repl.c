@@ -1,56 +1,65 @@
-/* repl.c -- what the executable does with its command line, and then with its standard input. */
+/* repl.c -- a session: the command line and the loop are Lisp (lib/core/toplevel.l); this starts them and ends the process. */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "lisp/repl/line.h"
 #include "lisp/repl/repl.h"
 
 static void report(kr_context *ctx, kr_value condition)
 {
+    kr_value done;
     char text[4000];
-    fflush(stdout);
+    if (kr_call(ctx, "lisp::report-condition", 1, &condition, &done) == KR_OK && !kr_is_nil(done))
+        return;
+    /* Not even that works: the plain text. */
     kr_error_message(ctx, condition, text, sizeof text);
     fprintf(stderr, "karakuri: error: %s\n", text);
-    kr_error_backtrace(ctx, condition, text, sizeof text);
-    fputs(text, stderr);
 }
 
-/* False: an error was reported. */
-static bool run(kr_context *ctx, bool file, const char *text, bool print)
+/* The name under which this program can be run again, also from another directory. */
+static kr_value program_name(kr_context *ctx, const char *name)
 {
-    kr_value v;
-    size_t scope = kr_scope_begin(ctx);
-    kr_status status = file ? kr_load_file(ctx, text, &v) : kr_eval_string(ctx, text, &v);
-    if (status != KR_OK)
+    char path[PATH_MAX];
+    return kr_string(ctx, strchr(name, '/') && realpath(name, path) ? path : name);
+}
+
+static kr_value command_line(kr_context *ctx, const struct repl_options *o)
+{
+    kr_value *v = malloc((size_t)o->argc * sizeof *v), list = kr_nil();
+    if (!v)
+        return list;
+    for (int i = 0; i < o->argc; i++)
+        v[i] = i == 0 ? program_name(ctx, o->argv[0]) : kr_string(ctx, o->argv[i]);
+    list = kr_list(ctx, o->argc, v);
+    free(v);
+    return list;
+}
+
+static __attribute__((noreturn)) void end(kr_context *ctx, int64_t code)
+{
+    kr_value v = kr_integer(ctx, code);
+    kr_call(ctx, "exit", 1, &v, NULL);
+    _exit((int)code);
+}
+
+void repl_main(kr_context *ctx, const struct repl_options *o)
+{
+    bool terminal = !o->batch && isatty(STDIN_FILENO) && (isatty(STDOUT_FILENO) || isatty(STDERR_FILENO));
+    signal(SIGPIPE, SIG_IGN);
+    if (terminal) {
+        line_init(ctx);
+        fputs("Karakuri " KR_VERSION "\n", stderr);
+    }
+    kr_value argv[3] = {command_line(ctx, o), kr_boolean(ctx, o->batch), kr_boolean(ctx, terminal)}, v;
+    int64_t code = 0;
+    if (kr_call(ctx, "lisp::start", 3, argv, &v) != KR_OK) {
         report(ctx, v);
-    else if (print) {
-        size_t n = kr_print(ctx, v, NULL, 0);
-        char *s = malloc(n + 1);
-        if (s) {
-            kr_print(ctx, v, s, n + 1);
-            puts(s);
-            free(s);
-        }
+        end(ctx, 1);
     }
-    kr_scope_end(ctx, scope);
-    return status == KR_OK;
-}
-
-int repl_main(kr_context *ctx, const struct repl_options *o)
-{
-    bool ok = true;
-    for (int i = 1; i < o->argc && ok; i++) {
-        const char *a = o->argv[i];
-        if (strcmp(a, "--") == 0)
-            break;
-        if (strcmp(a, "-e") == 0)
-            ok = run(ctx, false, o->argv[++i], true);
-        else if (a[0] == '(')
-            ok = run(ctx, false, a, false);
-        else if (a[0] != '-')
-            ok = run(ctx, true, a, false);
-    }
-    if (ok && !o->batch)
-        ok = run(ctx, false, "(lisp::%toplevel)", false);
-    kr_vm_free(ctx);
-    return ok ? 0 : 1;
+    kr_to_integer(ctx, v, &code);
+    end(ctx, code);
 }

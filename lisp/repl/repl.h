@@ -1,4 +1,4 @@
-/* repl.h -- the read-eval-print loop, a client of the library. */
+/* repl.h -- the session of the executable, a client of the library. */
 #ifndef KRI_REPL_H
 #define KRI_REPL_H
 
@@ -8,10 +8,13 @@ struct repl_options {
     kr_config config;
     int argc;
     char **argv;
-    bool batch;
+    bool batch; /* no init files, no loop */
 };
 
-/* Run the command line's files and forms, then the loop; returns the exit code. */
-int repl_main(kr_context *ctx, const struct repl_options *o);
+/* Init files, the command line's files and forms, the loop; then the process ends. */
+#if defined(__GNUC__)
+__attribute__((noreturn))
+#endif
+void repl_main(kr_context *ctx, const struct repl_options *o);
 
 #endif
