@@ -193,7 +193,8 @@ kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int 
     struct kri_segment *segment = ctx->segment;
     kr_value *frame = kri_stack_reserve(w, (size_t)argc + 3 + KRI_FRAME_SLACK);
     frame[0] = object;
-    memcpy(frame + 1, argv, (size_t)argc * sizeof *argv);
+    if (argc > 0)
+        memcpy(frame + 1, argv, (size_t)argc * sizeof *argv);
     ctx->top = frame + argc + 1;
     int n = argc + 1;
     kr_value fn = kri_send_slow(w, frame, &n, selector, KRI_NIL);
