@@ -105,7 +105,7 @@ static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const
     e_base[-3] = w->vm->entry_function;
     e_base[-2] = kri_tag_pointer(ctx->pc);
     e_base[-1] = kri_tag_pointer(ctx->base);
-    if (argc > 0)
+    if (argc) /* argv may be NULL */
         memmove(base, argv, (size_t)argc * sizeof *argv);
     entry_push(w, &e, e_base, false);
     ctx->depth++;
@@ -158,7 +158,8 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
         if (kri_native_exhausted(w))
             kri_error_stack(w);
         kr_value *frame = kri_stack_reserve(w, (size_t)argc + KRI_FRAME_SLACK);
-        memmove(frame, argv, (size_t)argc * sizeof *argv);
+        if (argc)
+            memmove(frame, argv, (size_t)argc * sizeof *argv);
         w->callee = fn;
         ctx->top = frame + argc;
         if (argc < code->nreq || (code->max >= 0 && argc > code->max))
@@ -169,6 +170,7 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
         fn = w->tail;
         argc = w->tail_argc;
         argv = frame;
+        ctx->top = frame + argc; /* apply leaves more arguments than it got: the next frame begins behind them */
     }
     ctx->top = saved_top;
     w->callee = saved_callee;
@@ -193,7 +195,7 @@ kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int 
     struct kri_segment *segment = ctx->segment;
     kr_value *frame = kri_stack_reserve(w, (size_t)argc + 3 + KRI_FRAME_SLACK);
     frame[0] = object;
-    if (argc > 0)
+    if (argc)
         memcpy(frame + 1, argv, (size_t)argc * sizeof *argv);
     ctx->top = frame + argc + 1;
     int n = argc + 1;
