@@ -37,17 +37,26 @@ packages:
 $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
--include $(OBJ:.o=.d) $(REPL:.o=.d)
+-include $(OBJ:.o=.d) $(REPL:.o=.d) $B/lisp/boot/main.d
 
 # One dispatch jump for each instruction, not one for all: the branch predictor learns the program's sequences.
 ifneq ($(findstring clang,$(CC)),clang)
 $B/lisp/vm.o: KR_CFLAGS += -fno-gcse -fno-crossjumping --param max-goto-duplication-insns=1000
 endif
 
-$B/libkarakuri.a: $(OBJ)
+# The core library, in the order of loading, is compiled by an executable without it and linked in.
+CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l stream.l system.l thread.l debug.l toplevel.l)
+$B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
+	$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
+$B/core.fasl: $B/karakuri-boot $(CORE)
+	$B/karakuri-boot $@ $(CORE)
+$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl
+	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -c $< -o $@
+
+$B/libkarakuri.a: $(OBJ) $B/lisp/boot/image.o
 	@rm -f $@
 	ar rcs $@ $^
-$B/libkarakuri.so: $(OBJ)
+$B/libkarakuri.so: $(OBJ) $B/lisp/boot/image.o
 	$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.0 -o $@ $^ $(LIBS)
 $B/karakuri: $(REPL) $B/libkarakuri.a
 	$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
@@ -61,22 +70,22 @@ run: bin/karakuri
 bench: WANTED := $(BENCH_PACKAGES)
 bench: packages
 	@$(MAKE) all
-	bench/run.sh $(if $(QUICK),--quick) $(BENCH)
+	sh bench/run.sh $(if $(QUICK),--quick) $(BENCH)
 bench-peers: packages
 	@$(MAKE) all
-	bench/peers.sh
+	sh bench/peers.sh
 
 test: WANTED := $(TEST_PACKAGES)
 test: packages
 	@$(MAKE) all
-	test/run.sh $(MODE)
+	sh test/run.sh $(MODE)
 check: WANTED := $(TEST_PACKAGES)
 check: packages
-	test/check.sh
+	sh test/check.sh
 soak: WANTED := $(TEST_PACKAGES)
 soak: packages
 	@$(MAKE) all
-	test/soak.sh
+	sh test/soak.sh
 
 # The tests' executables: one for each file.
 $B/test/unit/%: test/unit/%.c $B/libkarakuri.a

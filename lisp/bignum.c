@@ -198,7 +198,7 @@ kr_value kri_int_power(struct kri_worker *w, kr_value a, uintptr_t n)
     /* The result has at least n * (length - 1) bits. */
     double bits = (double)n * (double)(x.n * 64 - (size_t)__builtin_clzl(x.limb[x.n - 1]) - 1);
     if (bits > (double)KRI_BIGNUM_LIMBS * 64)
-        kri_error(w, KRI_E_RANGE, a, "a power of %.0f bits is beyond the limit of %zu", bits, (size_t)KRI_BIGNUM_LIMBS * 64);
+        kri_error(w, KRI_E_RANGE, a, "its power is beyond the limit of %zu bits", (size_t)KRI_BIGNUM_LIMBS * 64);
     kr_value result = kri_fixnum(1);
     for (;;) {
         if (n & 1)
@@ -351,7 +351,7 @@ kr_value kri_int_shift(struct kri_worker *w, kr_value va, intptr_t left)
         size_t words = (size_t)left / 64;
         unsigned bits = (unsigned)((size_t)left % 64);
         if (words > KRI_BIGNUM_LIMBS)
-            kri_error(w, KRI_E_RANGE, kri_integer(w, left), "a shift by %td bits makes an integer beyond the limit of %zu bits", left,
+            kri_error(w, KRI_E_RANGE, kri_integer(w, left), "a shift by %ld bits makes an integer beyond the limit of %zu bits", (long)left,
                       (size_t)KRI_BIGNUM_LIMBS * 64);
         size_t n = a.n + words + 1;
         struct kri_bignum *r = make(w, n);
@@ -619,6 +619,8 @@ kr_value kri_integer_to_string(struct kri_worker *w, kr_value v, int base)
     struct view a;
     if (base < 2 || base > 36)
         kri_error(w, KRI_E_RANGE, kri_fixnum(base), "a number base is 2 to 36");
+    if (!kri_is_integer(v)) /* the part of a ratio that somebody made by hand */
+        kri_error(w, KRI_E_NO_INTEGER, v, NULL);
     look(&a, v);
     if (a.n <= 1) {
         char buffer[72], *p = buffer + sizeof buffer;

@@ -483,6 +483,24 @@ KR_BUILTIN(fill_initial_contents, "lisp::fill-initial-contents", "(vector offset
     return argv[0];
 }
 
+KR_BUILTIN(byte_size, "byte-size", "(type)",
+           "Return the size in bytes of the C type TYPE: :bit (a byte), :char, :character, :byte, :short, :integer, :int, :long, :float,\n"
+           ":double, :pointer; NIL for others.")
+{
+    static const struct {
+        const char *name;
+        int size;
+    } sizes[] = {{"BIT", 1},     {"CHAR", 1},  {"CHARACTER", 1}, {"BYTE", 1},   {"SHORT", 2},   {"INTEGER", 4},
+                 {"INT", 4},     {"LONG", 8},  {"FLOAT", 4},     {"DOUBLE", 8}, {"POINTER", 8}, {"FLOAT32", 4}};
+    const unsigned char *text;
+    size_t n;
+    if (kri_string_designator(w->vm, argv[0], &text, &n))
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            if (n == strlen(sizes[i].name) && memcmp(text, sizes[i].name, n) == 0)
+                return kri_fixnum(sizes[i].size);
+    return KRI_NIL;
+}
+
 /* ---- properties of arrays; a vector counts as an array of one dimension ---- */
 
 KR_BUILTIN(array_rank, "array-rank", "(array)", "Return the number of dimensions of ARRAY.")
@@ -702,7 +720,7 @@ KR_BUILTIN(adjust_array, "adjust-array", "(array dimensions &key element-type in
 const struct kri_builtin *const kri_builtins_array[] = {
     &aref_def, &aset_def, &svref_def, &svset_def, &row_major_aref_def, &row_major_aset_def, &bit_def, &sbit_def, &setbit_def,
     &bit_and_def, &bit_ior_def, &bit_xor_def, &bit_eqv_def, &bit_nand_def, &bit_nor_def, &bit_not_def, &vectorp_def, &arrayp_def,
-    &bit_vector_p_def, &vector_def, &make_array_def, &fill_initial_contents_def, &array_rank_def,
+    &bit_vector_p_def, &vector_def, &make_array_def, &fill_initial_contents_def, &byte_size_def, &array_rank_def,
     &array_dimension_def, &array_dimensions_def, &array_total_size_def, &array_vector_def, &array_row_major_index_def,
     &array_in_bounds_p_def, &array_element_type_def, &array_displacement_def, &array_has_fill_pointer_p_def, &fill_pointer__def,
     &set_fill_pointer_def, &vector_push__def, &vector_push_extend_def, &vector_pop_def, &adjust_array_def, NULL,

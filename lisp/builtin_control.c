@@ -170,7 +170,8 @@ static kr_value formatted(struct kri_worker *w, int argc, kr_value *argv)
 }
 
 KR_BUILTIN(error, "error", "(control &rest args)",
-           "Raise a user error (code 76) whose text is CONTROL formatted with ARGS; or raise CONTROL if it is a condition.")
+           "Raise a user error (code 76) whose text is CONTROL formatted with ARGS; or the condition CONTROL; or, if CONTROL is "
+           "EusLisp's code of an error, that error, with ARGS, a control string and its arguments, as detail.")
 {
     struct kr_vm *vm = w->vm;
     if (kri_is_pointer(argv[0]) && kri_derivedp(vm, argv[0], vm->classes[KRI_CLASS_ERROR].object)) {
@@ -179,8 +180,15 @@ KR_BUILTIN(error, "error", "(control &rest args)",
             kri_store(w, &c->head, &c->backtrace, kri_backtrace(w, 60));
         kri_raise(w, argv[0]);
     }
+    if (kri_is_fixnum(argv[0])) {
+        kr_value detail = argc > 1 && kri_is_string(vm, argv[1]) ? formatted(w, argc - 1, argv + 1) : KRI_NIL;
+        w->callee = w->ctx->base[-3];
+        if (kri_is_nil(detail))
+            kri_error(w, (int)kri_arg_natural(w, argv, 0), KRI_NIL, NULL);
+        kri_error(w, (int)kri_arg_natural(w, argv, 0), KRI_NIL, "%s", (const char *)kri_string_of(detail)->byte);
+    }
     if (!kri_is_string(vm, argv[0]))
-        kri_argument_error(w, 0, argv[0], KRI_E_NO_STRING);
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_INTEGER);
     kr_value text = formatted(w, argc, argv);
     kr_value v = kri_instantiate(w, kri_class_for_code(w, KRI_E_USER), -1);
     struct kri_condition *c = (struct kri_condition *)v.w;
@@ -196,6 +204,7 @@ KR_BUILTIN(raise_code, "lisp::%error-code", "(code form &optional detail)",
            "Raise the error with EusLisp's CODE about FORM; DETAIL is text. For Lisp-defined functions of the system.")
 {
     int code = (int)kri_arg_natural(w, argv, 0);
+    w->callee = w->ctx->base[-3]; /* the Lisp function that calls is the one at fault */
     if (argc > 2 && kri_is_string(w->vm, argv[2]))
         kri_error(w, code, argv[1], "%s", (const char *)kri_string_of(argv[2])->byte);
     kri_error(w, code, argv[1], NULL);
@@ -217,7 +226,14 @@ KR_BUILTIN(install_error_handler, "lisp::install-error-handler", "(function)",
 
 KR_BUILTIN(set_condition_classes, "lisp::%set-condition-classes", "(alist)", "Set the classes of errors: an alist from code to class.")
 {
-    w->vm->condition_classes = kri_arg_list(w, argv, 0);
+    struct kr_vm *vm = w->vm;
+    vm->condition_classes = kri_arg_list(w, argv, 0);
+    /* The condition that cannot be made when it is needed. */
+    kr_value v = kri_instantiate(w, kri_class_for_code(w, KRI_E_ALLOCATION), -1);
+    struct kri_condition *c = (struct kri_condition *)v.w;
+    c->code = kri_fixnum(KRI_E_ALLOCATION);
+    c->message = kri_string(w, kri_error_text(KRI_E_ALLOCATION));
+    vm->memory_condition = v;
     return argv[0];
 }
 

@@ -529,14 +529,18 @@ KR_BUILTIN(make_matrix, "make-matrix", "(rows columns &optional contents)",
     return m.array;
 }
 
-KR_BUILTIN(matrix, "matrix", "(row &rest more-rows)", "Return a fresh matrix of the rows given, sequences of numbers. The first one's length counts; others are cut or filled up with 0.0.")
+KR_BUILTIN(matrix, "matrix", "(row &rest more-rows)", "Return a fresh matrix of the rows given, sequences of numbers; short ones are filled up with 0.0.")
 {
     size_t columns = 0;
-    if (kri_is_vector(w->vm, argv[0]))
-        columns = kri_length(argv[0]);
-    else
-        for (kr_value l = kri_arg_list(w, argv, 0); kri_is_cons(l); l = kri_cdr(l), columns++)
-            kri_poll(w);
+    for (int i = 0; i < argc; i++) {
+        size_t n = 0;
+        if (kri_is_vector(w->vm, argv[i]))
+            n = kri_length(argv[i]);
+        else
+            for (kr_value l = kri_arg_list(w, argv, i); kri_is_cons(l); l = kri_cdr(l), n++)
+                kri_poll(w);
+        columns = n > columns ? n : columns;
+    }
     struct matrix m = new_matrix(w, (size_t)argc, columns);
     for (int i = 0; i < argc; i++)
         spread(w, argv[i], m.at + (size_t)i * columns, columns, 1);

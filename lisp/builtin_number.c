@@ -298,15 +298,18 @@ KR_BUILTIN(sqrt, "sqrt", "(number)", "Return the square root of NUMBER as a floa
     return kri_float(w, sqrt(kri_to_double(w, v)));
 }
 
-static double real_log(struct kri_worker *w, kr_value v)
+/* The logarithm in the base that F computes and where 2 has the logarithm TWO. */
+static double real_log(struct kri_worker *w, kr_value v, double (*f)(double), double two)
 {
     if (kri_is_bignum(v) && kri_int_sign(v) > 0) {
         int64_t e;
         double m = kri_int_frexp(v, &e);
-        return log(m) + (double)e * 0.693147180559945309417;
+        return f(m) + (double)e * two;
     }
-    return log(kri_to_double(w, v));
+    return f(kri_to_double(w, v));
 }
+
+static double natural_log(struct kri_worker *w, kr_value v) { return real_log(w, v, log, 0.693147180559945309417); }
 
 KR_BUILTIN(log, "log", "(number &optional base)", "Return the logarithm of NUMBER in BASE, the natural one without. A float: -inf for 0, NaN for negative numbers.")
 {
@@ -318,12 +321,12 @@ KR_BUILTIN(log, "log", "(number &optional base)", "Return the logarithm of NUMBE
         return from_complex(w, argc == 2 ? z / clog(kri_complex_value(w, argv[1])) : z);
     }
     if (argc == 1)
-        return kri_float(w, real_log(w, v));
-    if (kri_numeq(w, argv[1], kri_fixnum(2)) && !kri_is_bignum(v))
-        return kri_float(w, log2(kri_to_double(w, v)));
-    if (kri_numeq(w, argv[1], kri_fixnum(10)) && !kri_is_bignum(v))
-        return kri_float(w, log10(kri_to_double(w, v)));
-    return kri_float(w, real_log(w, v) / real_log(w, argv[1]));
+        return kri_float(w, natural_log(w, v));
+    if (kri_numeq(w, argv[1], kri_fixnum(2)))
+        return kri_float(w, real_log(w, v, log2, 1));
+    if (kri_numeq(w, argv[1], kri_fixnum(10)))
+        return kri_float(w, real_log(w, v, log10, 0.301029995663981195214));
+    return kri_float(w, natural_log(w, v) / natural_log(w, argv[1]));
 }
 
 KR_BUILTIN(atan, "atan", "(y &optional x)", "Return the arc tangent of Y, or of Y/X in the quadrant of the point (X, Y), from -pi to pi.")

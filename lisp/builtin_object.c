@@ -133,6 +133,11 @@ KR_BUILTIN(define_method, "lisp::%defmethod", "(class selector function &optiona
     return argv[1];
 }
 
+KR_BUILTIN(delete_method, "lisp::%delete-method", "(class selector)", "Take away the method of CLASS itself for SELECTOR: t, or nil if there was none.")
+{
+    return kri_bool(w, kri_remove_method(w, kri_arg_class(w, argv, 0), argv[1]));
+}
+
 KR_BUILTIN(class_by_index, "sys::class-by-index", "(index)", "The class with index INDEX, or nil.")
 {
     intptr_t i = kri_arg_natural(w, argv, 0);
@@ -156,5 +161,5 @@ KR_BUILTIN(method_cache, "sys::method-cache", "()", "(hits misses) of this threa
 
 const struct kri_builtin *const kri_builtins_object[] = {
     &send_def, &send_message_def, &find_method_def, &class_def, &derivedp_def, &subclassp_def, &classp_def, &instantiate_def,
-    &slot_def, &setslot_def, &slot_by_name_def, &define_class_def, &define_method_def, &class_by_index_def, &all_classes_def,
+    &slot_def, &setslot_def, &slot_by_name_def, &define_class_def, &define_method_def, &delete_method_def, &class_by_index_def, &all_classes_def,
     &method_cache_def, NULL};

@@ -483,7 +483,7 @@ KR_BUILTIN(make_class, "lisp::%make-of-class", "(class list)", "Return a sequenc
     return v;
 }
 
-KR_BUILTIN(vector_end, "lisp::%bounds", "(sequence start end)",
+KR_BUILTIN(vector_end, "lisp::sequence-end", "(sequence start end)",
            "Return the end of a walk over SEQUENCE from START to END (NIL: its length), cut to its length; START behind it is an error.")
 {
     size_t from, to;

@@ -508,8 +508,9 @@ struct fork {
 static void fork_stopped(struct kri_worker *w, void *arg)
 {
     struct fork *f = arg;
-    (void)w;
     f->pid = fork();
+    if (f->pid == 0)
+        kri_heap_after_fork(w);
 }
 
 KR_BUILTIN(fork, "unix:fork", "()",
@@ -522,7 +523,6 @@ KR_BUILTIN(fork, "unix:fork", "()",
     if (f.pid < 0)
         return kri_fixnum(-errno);
     if (f.pid == 0) {
-        kri_heap_after_fork(w);
         /* The other contexts' threads are gone, and with them whatever locks they held. */
         pthread_mutex_init(&vm->lock, NULL);
         pthread_mutex_init(&vm->package_lock, NULL);

@@ -105,7 +105,8 @@ static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const
     e_base[-3] = w->vm->entry_function;
     e_base[-2] = kri_tag_pointer(ctx->pc);
     e_base[-1] = kri_tag_pointer(ctx->base);
-    memmove(base, argv, (size_t)argc * sizeof *argv);
+    if (argc) /* argv may be NULL */
+        memmove(base, argv, (size_t)argc * sizeof *argv);
     entry_push(w, &e, e_base, false);
     ctx->depth++;
     base[-3] = fn;
@@ -157,7 +158,8 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
         if (kri_native_exhausted(w))
             kri_error_stack(w);
         kr_value *frame = kri_stack_reserve(w, (size_t)argc + KRI_FRAME_SLACK);
-        memmove(frame, argv, (size_t)argc * sizeof *argv);
+        if (argc)
+            memmove(frame, argv, (size_t)argc * sizeof *argv);
         w->callee = fn;
         ctx->top = frame + argc;
         if (argc < code->nreq || (code->max >= 0 && argc > code->max))
@@ -168,6 +170,7 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
         fn = w->tail;
         argc = w->tail_argc;
         argv = frame;
+        ctx->top = frame + argc; /* apply leaves more arguments than it got: the next frame begins behind them */
     }
     ctx->top = saved_top;
     w->callee = saved_callee;
@@ -192,7 +195,8 @@ kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int 
     struct kri_segment *segment = ctx->segment;
     kr_value *frame = kri_stack_reserve(w, (size_t)argc + 3 + KRI_FRAME_SLACK);
     frame[0] = object;
-    memcpy(frame + 1, argv, (size_t)argc * sizeof *argv);
+    if (argc)
+        memcpy(frame + 1, argv, (size_t)argc * sizeof *argv);
     ctx->top = frame + argc + 1;
     int n = argc + 1;
     kr_value fn = kri_send_slow(w, frame, &n, selector, KRI_NIL);
@@ -245,7 +249,7 @@ bool kri_protect(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void 
     unwind_bindings(ctx, &e);
     kr_value value = ctx->unwind_target == e.handler ? ctx->unwind_value : KRI_NIL;
     entry_pop(w, &e, segment);
-    ctx->overflowed = false;
+    kri_overflow_end(ctx);
     ctx->unwind_target = NULL;
     ctx->unwind_value = KRI_NIL;
     *result = value;
@@ -309,6 +313,8 @@ _Noreturn void kri_argc_error(struct kri_worker *w, kr_value fn, int argc, const
 {
     const struct kri_code *code = kri_code_of(fn);
     int min = code->nreq, max = code->max;
+    if (code->flags & (KRI_CODE_MACRO | KRI_CODE_SPECIAL))
+        kri_error(w, KRI_E_ILLEGAL_FUNCTION, code->name, NULL);
     if (code->flags & KRI_CODE_METHOD) {
         min--;
         max -= max > 0;

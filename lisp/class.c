@@ -154,7 +154,8 @@ void kri_class_init(struct kri_worker *w)
             char up[32];
             for (size_t j = 0; j < len; j++)
                 up[j] = (char)(p[j] >= 'a' && p[j] <= 'z' ? p[j] - 32 : p[j]);
-            names[own++] = kri_intern(w, up, len, vm->pkg_lisp);
+            names[own] = kri_intern(w, up, len, vm->pkg_lisp);
+            kri_export(w, names[own++], vm->pkg_lisp); /* methods in any package name inherited slots */
             p += len + (p[len] == ' ');
         }
         kr_value vars = kri_make_vector(w, inherited + own);
@@ -384,29 +385,40 @@ kr_value kri_instantiate(struct kri_worker *w, kr_value cls, intptr_t size)
 
 /* ---- methods ---- */
 
+/* LIST without the entry for SELECTOR; LIST itself if there is none. Never changed in place: searchers walk it without a lock. */
+static kr_value methods_without(struct kri_worker *w, kr_value list, kr_value selector)
+{
+    for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l)) {
+        if (!kri_eq(kri_car(kri_car(l)), selector))
+            continue;
+        kr_value before = KRI_NIL, rest = kri_cdr(l);
+        for (kr_value p = list; !kri_eq(p, l); p = kri_cdr(p))
+            before = kri_cons(w, kri_car(p), before);
+        for (; kri_is_cons(before); before = kri_cdr(before))
+            rest = kri_cons(w, kri_car(before), rest);
+        return rest;
+    }
+    return list;
+}
+
 void kri_add_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value fn, kr_value doc)
 {
     struct kri_metaclass *m = kri_metaclass_of(cls);
     kr_value entry = kri_cons(w, selector, kri_cons(w, fn, kri_is_nil(doc) ? KRI_NIL : kri_cons(w, doc, KRI_NIL)));
-    kr_value old = kri_slot(&m->methods);
-    /* The list is never changed in place: searchers walk it without a lock. */
-    kr_value list = KRI_NIL;
-    for (kr_value l = old; kri_is_cons(l); l = kri_cdr(l)) {
-        if (!kri_eq(kri_car(kri_car(l)), selector))
-            continue;
-        /* Replaced: copy what stands before it. */
-        kr_value before = KRI_NIL;
-        for (kr_value p = old; !kri_eq(p, l); p = kri_cdr(p))
-            before = kri_cons(w, kri_car(p), before);
-        list = kri_cdr(l);
-        for (; kri_is_cons(before); before = kri_cdr(before))
-            list = kri_cons(w, kri_car(before), list);
-        old = list;
-        break;
-    }
-    kr_value whole = kri_cons(w, entry, old);
-    kri_store(w, &m->head, &m->methods, whole);
+    kr_value list = kri_cons(w, entry, methods_without(w, kri_slot(&m->methods), selector));
+    kri_store(w, &m->head, &m->methods, list);
     kri_fetch_add(&w->vm->method_epoch, 1);
+}
+
+bool kri_remove_method(struct kri_worker *w, kr_value cls, kr_value selector)
+{
+    struct kri_metaclass *m = kri_metaclass_of(cls);
+    kr_value old = kri_slot(&m->methods), list = methods_without(w, old, selector);
+    if (kri_eq(list, old))
+        return false;
+    kri_store(w, &m->head, &m->methods, list);
+    kri_fetch_add(&w->vm->method_epoch, 1);
+    return true;
 }
 
 static kr_value find_in(struct kr_vm *vm, unsigned cls, kr_value selector)

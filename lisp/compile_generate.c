@@ -1066,7 +1066,7 @@ static void generate(struct kri_compiler *c, struct kri_fn *f, struct kri_node *
             self = push(c, f, 1);
             load_var(c, f, n->u.var, self);
         }
-        emit3(c, f, KRI_OP_SETSLOT, self, r, n->index);
+        emit3(c, f, KRI_OP_SETSLOT, r, self, n->index);
         deliver(c, f, r, dst);
         break;
     }

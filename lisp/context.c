@@ -34,14 +34,14 @@ bool kri_segment_link(struct kri_worker *w, size_t words)
         limit += KRI_STACK_RESERVE_WORDS;
     if (ctx->stack_words + words > limit)
         return false;
-    if (s && s->words >= words) {
+    if (s && s->words >= words && s->words <= limit - ctx->stack_words) {
         ctx->spare = NULL;
     } else {
         /* Segments double, so that deep recursion crosses few boundaries. */
         size_t size = ctx->segment->words * 2;
         if (size > KRI_SEGMENT_WORDS * 64)
             size = KRI_SEGMENT_WORDS * 64;
-        if (size > limit - ctx->stack_words) /* or the reserve for the handler would be used up */
+        if (size > limit - ctx->stack_words)
             size = limit - ctx->stack_words;
         if (size < words)
             size = words;

@@ -1,16 +1,17 @@
-/* core.c -- finding the Lisp library and loading its core. */
+/* core.c -- the core library, compiled at build time and linked in (lisp/boot), and where the rest of the library is. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "lisp/fasl.h"
 #include "lisp/init.h"
 
 #ifndef KRI_LIBRARY
 #define KRI_LIBRARY "/usr/local/share/karakuri"
 #endif
 
-static const char *const core_files[] = {"sequence", "macros", "setf", "class", "stream", "system", "thread", "debug", "toplevel"};
+extern const unsigned char kri_core_image[], kri_core_image_end[];
 
 /* The library's directory: as configured, $KARAKURI_LIB, beside the executable's bin/ (build tree and installed alike), or as
  * compiled in. malloc'ed. */
@@ -22,13 +23,17 @@ static char *library_directory(const char *configured)
         return strdup(given);
     ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
     if (n > 0) {
-        static const char *const beside[] = {"/../lib/core/macros.l", "/../share/karakuri/core/macros.l"};
+        /* bin/karakuri and build/MODE/karakuri in the tree; PREFIX/bin/karakuri installed. */
+        static const char *const beside[] = {"/../lib", "/../../lib", "/../share/karakuri"};
         path[n] = '\0';
         char *slash = strrchr(path, '/');
         for (size_t i = 0; slash && i < sizeof beside / sizeof *beside; i++) {
             strcpy(slash, beside[i]);
-            if (access(path, R_OK) == 0) {
-                strcpy(slash + strlen(beside[i]) - strlen("/core/macros.l"), "");
+            size_t length = strlen(path);
+            strcat(path, "/core/macros.l");
+            bool there = access(path, R_OK) == 0;
+            path[length] = '\0';
+            if (there) {
                 char *real = realpath(path, NULL);
                 return real ? real : strdup(path);
             }
@@ -44,12 +49,12 @@ kr_value kri_load_core(struct kri_worker *w, void *arg)
     vm->library = library_directory(load->library);
     if (!vm->library)
         kri_error_memory(w, 0);
-    kri_set_special(w, vm->sym.load_path, kri_list(w, 2, kri_string(w, "./"), kri_string(w, vm->library)));
-    for (size_t i = 0; i < sizeof core_files / sizeof *core_files; i++) {
-        char path[PATH_MAX];
-        snprintf(path, sizeof path, "%s/core/%s.l", vm->library, core_files[i]);
-        kri_load_path(w, path);
-    }
+    char directory[PATH_MAX];
+    snprintf(directory, sizeof directory, "%s/", vm->library);
+    kri_set_special(w, vm->sym.load_path, kri_list(w, 2, kri_string(w, "./"), kri_string(w, directory)));
+    kri_set_special(w, vm->sym.package, vm->pkg_lisp);
+    kri_fasl_load(w, kri_core_image, (size_t)(kri_core_image_end - kri_core_image));
     kri_set_special(w, vm->sym.package, vm->pkg_user);
+    kri_set_special(w, vm->sym.load_pathname, KRI_NIL);
     return vm->sym.t;
 }

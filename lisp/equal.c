@@ -88,45 +88,57 @@ static bool equal_bytes(const struct kri_cell *a, const struct kri_cell *b, enum
     }
 }
 
-bool kri_equal(struct kri_worker *w, kr_value a, kr_value b)
+enum answer { DIFFERENT, EQUAL, TOO_DEEP };
+
+static enum answer compare(struct kri_worker *w, kr_value a, kr_value b)
 {
     if (kri_native_exhausted(w))
-        kri_error(w, KRI_E_STACK, KRI_NIL, "equal of structures nested too deeply");
+        return TOO_DEEP;
     for (;;) {
         if (kri_eq(a, b))
-            return true;
+            return EQUAL;
         if (!kri_is_pointer(a) || !kri_is_pointer(b))
-            return false;
+            return DIFFERENT;
         struct kri_cell *x = kri_ptr(a), *y = kri_ptr(b);
         if (x->cls != y->cls)
-            return false;
+            return DIFFERENT;
+        enum answer answer = EQUAL;
         size_t slots;
         if (x->cls == KRI_CLASS_CONS) {
             kri_poll(w);
-            if (!kri_equal(w, kri_car(a), kri_car(b)))
-                return false;
+            answer = compare(w, kri_car(a), kri_car(b));
+            if (answer != EQUAL)
+                return answer;
             a = kri_cdr(a);
             b = kri_cdr(b);
             continue;
         }
         if (kri_is_number(a))
-            return kri_eql(a, b);
+            return kri_eql(a, b) ? EQUAL : DIFFERENT;
         enum kri_element element = (enum kri_element)w->vm->classes[x->cls].element;
         if (element != KRI_ELEMENT_NONE) {
             if (x->length != y->length)
-                return false;
+                return DIFFERENT;
             if (element != KRI_ELEMENT_T)
-                return equal_bytes(x, y, element);
+                return equal_bytes(x, y, element) ? EQUAL : DIFFERENT;
             slots = x->length;
         } else if (!has_parts(w, x->cls, &slots)) {
-            return false;
+            return DIFFERENT;
         }
         kri_poll(w);
-        for (size_t i = 0; i < slots; i++)
-            if (!kri_equal(w, kri_slot(&x->slot[i]), kri_slot(&y->slot[i])))
-                return false;
-        return true;
+        for (size_t i = 0; answer == EQUAL && i < slots; i++)
+            answer = compare(w, kri_slot(&x->slot[i]), kri_slot(&y->slot[i]));
+        return answer;
     }
+}
+
+bool kri_equal(struct kri_worker *w, kr_value a, kr_value b)
+{
+    enum answer answer = compare(w, a, b);
+    /* Raised only here, where the stack has room again for handlers to run. */
+    if (answer == TOO_DEEP)
+        kri_error(w, KRI_E_STACK, KRI_NIL, "equal of structures nested too deeply");
+    return answer == EQUAL;
 }
 
 /* ---- hashing ---- */

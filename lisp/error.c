@@ -234,9 +234,25 @@ static _Noreturn void raise_text(struct kri_worker *w, int code, kr_value value,
     kri_raise(w, make_condition(w, code, value, t->bytes, t->n));
 }
 
+/* A stack is full: its handlers get the reserve. If they go too deep themselves, straight to the barrier. */
+static void stack_overflow(struct kri_worker *w)
+{
+    struct kr_context *ctx = w->ctx;
+    if (ctx->overflowed) {
+        struct kri_entry *e = ctx->entry;
+        while (e && !e->barrier)
+            e = e->prev;
+        kri_unwind_to(w, e ? e->handler : NULL, w->vm->stack_condition);
+    }
+    ctx->overflowed = true;
+    kri_native_relax(w, true);
+}
+
 _Noreturn void kri_error(struct kri_worker *w, int code, kr_value value, const char *format, ...)
 {
     struct text t = {.n = 0};
+    if (code == KRI_E_STACK)
+        stack_overflow(w);
     kr_value callee = w->callee;
     if (format) {
         va_list ap;
@@ -262,19 +278,7 @@ _Noreturn void kri_argument_error(struct kri_worker *w, int i, kr_value value, i
     raise_text(w, code, value, &t);
 }
 
-_Noreturn void kri_error_stack(struct kri_worker *w)
-{
-    struct kr_context *ctx = w->ctx;
-    if (ctx->overflowed) {
-        /* The handler itself went too deep: straight to the barrier. */
-        struct kri_entry *e = ctx->entry;
-        while (e && !e->barrier)
-            e = e->prev;
-        kri_unwind_to(w, e ? e->handler : NULL, w->vm->stack_condition);
-    }
-    ctx->overflowed = true;
-    kri_error(w, KRI_E_STACK, KRI_NIL, NULL);
-}
+_Noreturn void kri_error_stack(struct kri_worker *w) { kri_error(w, KRI_E_STACK, KRI_NIL, NULL); }
 
 _Noreturn void kri_error_memory(struct kri_worker *w, size_t bytes)
 {

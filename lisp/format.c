@@ -3,6 +3,7 @@
  * The whole output is gathered in a text and then written in one piece. Where the two languages differ EusLisp wins: ~n,md is
  * a field of n with at least m digits, ~t without a column is a tab, ~wf has one decimal, ~d of a symbol is an error. */
 #include <math.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "lisp/printer.h"
@@ -23,6 +24,7 @@ struct format {
     size_t base_column; /* of the stream, before the text */
     kr_value control;
     const char *start, *end;
+    jmp_buf *shallow;   /* where directives nested too deeply return to */
 };
 
 struct directive {
@@ -786,7 +788,7 @@ static enum outcome directive(struct format *f, const struct directive *d, struc
 static enum outcome run(struct format *f, const char *p, const char *end, struct arguments *a)
 {
     if (kri_native_exhausted(f->w))
-        kri_error(f->w, KRI_E_STACK, KRI_NIL, "format: directives nested too deeply");
+        longjmp(*f->shallow, 1); /* past frames of this file only, which hold nothing */
     while (p < end) {
         const char *tilde = memchr(p, '~', (size_t)(end - p));
         if (!tilde) {
@@ -801,6 +803,15 @@ static enum outcome run(struct format *f, const char *p, const char *end, struct
             return ESCAPED;
     }
     return FINISHED;
+}
+
+static void run_whole(struct format *f, struct arguments *a)
+{
+    jmp_buf shallow;
+    f->shallow = &shallow;
+    if (setjmp(shallow))
+        kri_error(f->w, KRI_E_STACK, KRI_NIL, "format: directives nested too deeply");
+    run(f, f->start, f->end, a);
 }
 
 KR_BUILTIN(format, "format", "(destination control &rest args)",
@@ -825,7 +836,7 @@ KR_BUILTIN(format, "format", "(destination control &rest args)",
     f.start = (const char *)kri_string_of(argv[1])->byte;
     f.end = f.start + kri_length(argv[1]);
     kri_text_init(&out);
-    run(&f, f.start, f.end, &args);
+    run_whole(&f, &args);
     if (kri_is_nil(argv[0]))
         return kri_text_string(w, &out);
     kri_stream_write(w, stream, out.p, out.n);

@@ -238,25 +238,30 @@ static void install(struct kri_worker *w, struct table *t, kr_value keys, kr_val
     kri_store(w, &t->head, &t->fill_count, kri_fixnum((intptr_t)count));
 }
 
-/* Make room as of state V: double, or only drop deleted entries if they are what fills it. Disturbed TRIES times before, it
- * holds the others up and rehashes while they wait. The caller looks again in any case. */
-static void grow(struct kri_worker *w, const struct view *v, unsigned tries)
+/* How many places a crowded table should have: twice as many, or as many if deleted entries are what fills it. */
+static size_t wanted_size(const struct view *v)
 {
     size_t size = v->size ? v->size : 4;
-    if ((double)counted(&v->t->count) * 2 * rehash_size(v->t) > (double)v->size)
-        size *= 2;
+    return (double)counted(&v->t->count) * 2 * rehash_size(v->t) > (double)v->size ? 2 * size : size;
+}
+
+/* Rehash state V to SIZE places; false if the table has changed. Disturbed TRIES times before, hold the others up and rehash
+ * while they wait. */
+static bool grow(struct kri_worker *w, const struct view *v, size_t size, unsigned tries)
+{
     kr_value keys = empty_places(w, size), values = kri_make_vector(w, size);
     bool patient = tries < 3;
     size_t count = 0;
     if (patient)
         count = enter_all(w, v, keys, values, size, true);
     if (count == SIZE_MAX || !begin(v))
-        return;
+        return false;
     if (!patient)
         count = enter_all(w, v, keys, values, size, false);
     if (count != SIZE_MAX)
         install(w, v->t, keys, values, count);
     end(v);
+    return count != SIZE_MAX;
 }
 
 /* Is one more new key too much? EusLisp's limit: more than size / rehash-size entries already. */
@@ -307,7 +312,7 @@ KR_BUILTIN(sethash, "sethash", "(key table value)", "Make VALUE the value for KE
             if (!begin(&v))
                 continue;
         } else if (free == NOWHERE || (kri_eq(load(&keys_at(v.keys)[free]), w->vm->sym.hash_empty) && crowded(&v))) {
-            grow(w, &v, tries);
+            grow(w, &v, wanted_size(&v), tries);
             continue;
         } else {
             if (!begin(&v))
@@ -462,9 +467,9 @@ KR_BUILTIN(hash_look, "lisp::%hash-look", "(table)", "Return (version keys value
 KR_BUILTIN(hash_place, "lisp::%hash-place", "(hash size)", "Return the place among SIZE at which the search for HASH begins.")
 {
     size_t n = (size_t)kri_arg_natural(w, argv, 1);
-    uint64_t h = kri_is_fixnum(argv[0]) ? scramble((uint64_t)kri_fixnum_value(argv[0])) : kri_sxhash(w, argv[0]);
     if (!kri_is_number(argv[0]))
         kri_argument_error(w, 0, argv[0], KRI_E_NO_INTEGER);
+    uint64_t h = kri_is_fixnum(argv[0]) ? scramble((uint64_t)kri_fixnum_value(argv[0])) : kri_sxhash(w, argv[0]);
     return kri_fixnum((intptr_t)first_place(h, n));
 }
 
@@ -476,12 +481,19 @@ KR_BUILTIN(hash_same, "lisp::%hash-unchanged", "(table version)", "Return T if T
 KR_BUILTIN(hash_crowded, "lisp::%hash-crowded", "(table)", "Return the number of places TABLE should have if one more key is too much, else NIL.")
 {
     struct view v = look(w, table_arg(w, argv, 0));
-    size_t size = v.size ? v.size : 4;
-    if (!crowded(&v))
-        return KRI_NIL;
-    if ((double)counted(&v.t->count) * 2 * rehash_size(v.t) > (double)v.size)
-        size *= 2;
-    return kri_fixnum((intptr_t)size);
+    return crowded(&v) ? kri_fixnum((intptr_t)wanted_size(&v)) : KRI_NIL;
+}
+
+KR_BUILTIN(hash_extend, "lisp::%hash-extend", "(table)", "Double the places of TABLE, whose test is one of Karakuri's; return TABLE, NIL if the test is another.")
+{
+    struct table *t = table_arg(w, argv, 0);
+    for (unsigned tries = 0;; tries++) {
+        struct view v = look(w, t);
+        if (v.kind == KIND_OTHER)
+            return KRI_NIL;
+        if (grow(w, &v, v.size ? 2 * v.size : 4, tries))
+            return argv[0];
+    }
 }
 
 KR_BUILTIN(hash_commit, "lisp::%hash-commit", "(table version place key value)",
@@ -523,5 +535,6 @@ KR_BUILTIN(hash_install, "lisp::%hash-install", "(table version keys values coun
 
 const struct kri_builtin *const kri_builtins_hash[] = {
     &gethash_def, &sethash_def, &remhash_def, &clrhash_def, &make_hash_table_def, &hash_table_p_def, &hash_table_test_def,
-    &hash_entries_def, &hash_look_def, &hash_place_def, &hash_same_def, &hash_crowded_def, &hash_commit_def, &hash_install_def, NULL,
+    &hash_entries_def, &hash_look_def, &hash_place_def, &hash_same_def, &hash_crowded_def, &hash_extend_def,
+    &hash_commit_def, &hash_install_def, NULL,
 };

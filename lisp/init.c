@@ -96,7 +96,7 @@ static void native_bounds(void **base, void **limit)
         pthread_attr_destroy(&attr);
     }
     *base = (char *)low + size;
-    *limit = (char *)low + KRI_NATIVE_RESERVE;
+    *limit = low;
 }
 
 struct kr_context *kri_attach(struct kr_vm *vm)
@@ -123,7 +123,6 @@ struct kr_context *kri_attach(struct kr_vm *vm)
     }
     ctx->worker = w;
     w->ctx = ctx;
-    kri_set_native_limit(w, limit);
     kri_set_lisp_limit(w, ctx->segment->limit);
     return ctx;
 }

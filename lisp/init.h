@@ -5,8 +5,6 @@
 #include "lisp/interp.h"
 #include "lisp/karakuri.h"
 
-enum { KRI_NATIVE_RESERVE = 128 << 10 };
-
 struct kr_ref {
     kr_value value;
     struct kr_ref *next, *prev; /* guarded by vm->lock */

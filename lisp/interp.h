@@ -34,6 +34,14 @@ static inline kr_value *kri_op_previous(const kr_value *h) { return kri_untag_po
 static inline enum kri_handler_kind kri_handler_kind(const kr_value *h) { return (enum kri_handler_kind)(kri_fixnum_value(h[1]) & 7); }
 static inline size_t kri_handler_target(const kr_value *h) { return (size_t)kri_fixnum_value(h[1]) >> 3; }
 
+/* A stack overflow has been dealt with: the reserve that its handlers could use is one again. */
+static inline void kri_overflow_end(struct kr_context *ctx)
+{
+    if (KRI_UNLIKELY(ctx->overflowed)) {
+        ctx->overflowed = false;
+        kri_native_relax(ctx->worker, false);
+    }
+}
 /* Link a segment with room for WORDS; false at the limit. */
 bool kri_segment_link(struct kri_worker *w, size_t words);
 void kri_segment_unlink_to(struct kr_context *ctx, struct kri_segment *keep);

@@ -531,13 +531,6 @@ void kri_package_init_early(struct kr_vm *vm, struct kri_worker *w)
     kri_use_package(w, p[LISP], p[USER]);
     kri_use_package(w, p[GEOMETRY], p[USER]);
     kri_use_package(w, p[HELP], p[USER]);
-    if (kri_is_nil(vm->nil_symbol)) {
-        vm->nil_symbol = kri_make_symbol(w, kri_string(w, "NIL"));
-        struct kri_symbol *nil = (struct kri_symbol *)kri_ptr(vm->nil_symbol);
-        nil->value = KRI_NIL;
-        nil->vtype = kri_fixnum(0);
-    }
-    struct kri_symbol *nil = kri_symbol_of(vm, KRI_NIL);
-    kri_store(w, &nil->head, &nil->homepkg, vm->pkg_lisp);
+    ((struct kri_symbol *)kri_ptr(vm->nil_symbol))->homepkg = vm->pkg_lisp;
     kri_export(w, KRI_NIL, vm->pkg_lisp);
 }

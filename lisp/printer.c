@@ -6,6 +6,7 @@
  * the native stack. */
 #include "lisp/printer.h"
 #include <math.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "lisp/address_table.h"
@@ -26,6 +27,7 @@ struct printer {
     kr_value package;
     struct kri_address_table seen; /* *print-circle*: 1 met once, -1 met again, n > 1: label n - 1 was printed */
     intptr_t labels;
+    jmp_buf shallow; /* where printing that goes too deep returns to: a handler needs the stack it used */
 };
 
 static void print(struct printer *p, kr_value v);
@@ -505,7 +507,7 @@ static void print(struct printer *p, kr_value v)
         return;
     }
     if (kri_native_exhausted(p->w))
-        kri_error(p->w, KRI_E_STACK, KRI_NIL, "printing an object nested too deeply");
+        longjmp(p->shallow, 1); /* past frames of this file only, which hold nothing */
     if (p->circle && !kri_is_nil(v)) {
         struct kri_address_entry *e = kri_address_find(&p->seen, v);
         if (e && e->number != 1) {
@@ -626,8 +628,15 @@ static void setup(struct printer *p, struct kri_worker *w, struct kri_text *out,
         p->package = w->vm->pkg_user;
 }
 
+_Noreturn static void too_deep(struct printer *p)
+{
+    kri_error(p->w, KRI_E_STACK, KRI_NIL, "printing an object nested too deeply");
+}
+
 static void print_root(struct printer *p, kr_value v)
 {
+    if (setjmp(p->shallow))
+        too_deep(p);
     if (p->circle)
         find_shared(p, v);
     print(p, v);
@@ -665,6 +674,8 @@ void kri_print_unreadable(struct kri_worker *w, kr_value v, kr_value stream, int
     kri_text_init(&out);
     setup(&p, w, &out, kri_output_stream(w, stream), true);
     struct kri_cell *c = kri_cell(w->vm, v);
+    if (setjmp(p.shallow))
+        too_deep(&p);
     if (!c) {
         print(&p, v);
     } else if (extras == 0 && kri_is_pointer(v) && !kri_is_symbol(v)) {
@@ -749,7 +760,7 @@ static bool is_large(kr_value v)
 static void pretty(struct printer *p, kr_value v, int column, int width)
 {
     if (kri_native_exhausted(p->w))
-        kri_error(p->w, KRI_E_STACK, KRI_NIL, "printing an object nested too deeply");
+        longjmp(p->shallow, 1); /* past frames of this file only, which hold nothing */
     if (!kri_is_cons(v)) {
         print(p, v);
         return;
@@ -803,6 +814,8 @@ void kri_pprint(struct kri_worker *w, kr_value v, kr_value stream, int column, i
     struct kri_text out;
     kri_text_init(&out);
     setup(&p, w, &out, kri_output_stream(w, stream), true);
+    if (setjmp(p.shallow))
+        too_deep(&p);
     if (p.circle) /* labels must be printed once, so nothing is tried on one line first */
         print_root(&p, v);
     else

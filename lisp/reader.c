@@ -10,6 +10,7 @@
 #include "lisp/reader.h"
 #include <limits.h>
 #include <math.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include "lisp/address_table.h"
 #include "lisp/package.h"
@@ -102,6 +103,7 @@ struct reader {
     unsigned line;           /* of the item being read */
     kr_value state;          /* the *reader-state* this read continues, or NIL */
     struct kri_text text;    /* the token */
+    jmp_buf shallow;         /* where a read that goes too deep returns to: a handler needs the stack it used */
     struct kri_stream own;
     unsigned char own_bytes[KRI_STREAM_RESERVE + 1];
 };
@@ -130,10 +132,15 @@ _Noreturn static void end_error(struct reader *r, const char *within, unsigned l
     read_error(r, KRI_E_EOF, r->stream, within);
 }
 
+_Noreturn static void too_deep(struct reader *r)
+{
+    read_error(r, KRI_E_STACK, KRI_NIL, "a form nested too deeply");
+}
+
 static void check_depth(struct reader *r)
 {
     if (kri_native_exhausted(r->w))
-        kri_error(r->w, KRI_E_STACK, KRI_NIL, "reading a form nested too deeply");
+        longjmp(r->shallow, 1); /* past frames of this file only, which hold nothing */
 }
 
 /* ---- characters ---- */
@@ -1422,7 +1429,7 @@ static kr_value read_dispatch(struct reader *r, kr_value table)
         return read_native(r, (enum native)kri_fixnum_value(m), upper, (int)number);
     if (kri_is_nil(m)) {
         if (r->suppress)
-            return read_object(r);
+            return KRI_NIL;
         char text[2] = {(char)c, 0};
         read_error(r, KRI_E_SHARP_MACRO, kri_string_n(r->w, text, 1), "no # macro defined");
     }
@@ -1557,6 +1564,8 @@ kr_value kri_read(struct kri_worker *w, kr_value stream, bool eof_error, kr_valu
 {
     struct reader r;
     setup(&r, w, stream, -1);
+    if (setjmp(r.shallow))
+        too_deep(&r);
     for (;;) {
         int c = skip_space(&r);
         if (c < 0) {
@@ -1588,6 +1597,8 @@ kr_value kri_read_delimited(struct kri_worker *w, kr_value stream, int delimiter
     struct reader r;
     setup(&r, w, stream, delimiter);
     r.closes_at_end = false;
+    if (setjmp(r.shallow))
+        too_deep(&r);
     if (r.st)
         r.line = (unsigned)kri_stream_line(w, r.stream);
     return finish(&r, read_list(&r, delimiter));
@@ -1946,6 +1957,8 @@ static kr_value call_native(struct kri_worker *w, enum native n, int argc, kr_va
     intptr_t number = argc > 2 && kri_is_fixnum(argv[2]) ? kri_fixnum_value(argv[2]) : 0;
     setup(&r, w, argv[0], -1);
     r.line = (unsigned)kri_stream_line(w, r.stream);
+    if (setjmp(r.shallow))
+        too_deep(&r);
     if (number < 0 || number > INT_MAX)
         kri_argument_error(w, 2, argv[2], KRI_E_RANGE);
     kr_value v = n == NATIVE_SHARP ? read_dispatch(&r, readtable_of(w, r.readtable)->dispatch)

@@ -509,8 +509,10 @@ call_generic:
             if (kri_load_relaxed(&w->lisp_limit) == 0)
                 kri_poll_slow(w);
             if (argv + need > ctx->segment->limit) {
-                if (!kri_segment_link(w, need + 2 * KRI_FRAME_LINK + 3))
+                if (!kri_segment_link(w, need + 2 * KRI_FRAME_LINK + 3)) {
+                    w->callee = call_fn;
                     kri_error_stack(w);
+                }
                 kr_value *p = ctx->segment->slot + KRI_FRAME_LINK;
                 p[-3] = vm->entry_function;
                 p[-2] = kri_tag_pointer(pc);
@@ -607,7 +609,7 @@ unwind:
         pc = kri_code_of(base[-3])->instr + kri_handler_target(h);
         k = kri_code_of(base[-3])->k;
         ctx->top = NULL;
-        ctx->overflowed = false;
+        kri_overflow_end(ctx);
         if (h == ctx->unwind_target) {
             h[0] = ctx->unwind_value;
             ctx->unwind_value = KRI_NIL;

@@ -205,6 +205,7 @@ kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, k
 kr_value kri_find_method(struct kri_worker *w, unsigned cls, kr_value selector, kr_value *owner); /* NIL: none */
 /* Add or replace a method of class object CLASS. */
 void kri_add_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value fn, kr_value doc);
+bool kri_remove_method(struct kri_worker *w, kr_value cls, kr_value selector); /* false: there was none */
 /* Index of slot NAME (a symbol, compared by name) among the instance variables of CLASS, or -1. */
 intptr_t kri_slot_index(struct kr_vm *vm, kr_value cls, kr_value name);
 

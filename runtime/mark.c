@@ -101,6 +101,7 @@ struct kri_mark_state {
     kri_atomic quit;
     enum job job;                    /* written before crew is opened */
     bool called;                     /* helpers were called to this job; collector only */
+    bool open;                       /* the crew is: to be closed once, however often the job traces */
 
     unsigned helpers;                /* threads that exist; collector only */
     pthread_t thread[MAX_MARKERS];   /* [i] is marker i's; [0] unused */
@@ -647,6 +648,7 @@ static void call_helpers(struct kri_mark_state *s)
     if (!s->helpers)
         return;
     /* The job is written, then the crew opened, then the call raised. */
+    s->open = true;
     kri_fetch_add(&s->crew, CREW_OPEN);
     kri_fetch_add(&s->call, 1);
     kri_futex_wake(&s->call, INT_MAX);
@@ -656,8 +658,9 @@ static void call_helpers(struct kri_mark_state *s)
 static void dismiss_helpers(struct kri_mark_state *s)
 {
     size_t crew;
-    if (!s->called || !s->helpers)
+    if (!s->open)
         return;
+    s->open = false;
     kri_fetch_add(&s->crew, (size_t)-CREW_OPEN);
     /* Acquire: pairs with leave_crew. */
     for (unsigned spins = 0; (crew = kri_load_acquire(&s->crew)) != 0; spins++)

@@ -71,6 +71,14 @@ void kri_set_native_bounds(struct kri_worker *w, void *base, void *limit)
     kri_set_native_limit(w, (char *)limit + (reserve < NATIVE_RESERVE ? reserve : (size_t)NATIVE_RESERVE));
 }
 
+void kri_native_relax(struct kri_worker *w, bool relaxed)
+{
+    size_t reserve = (size_t)((char *)w->gc->native_base - (char *)w->gc->native_limit) / 4;
+    if (reserve > NATIVE_RESERVE)
+        reserve = NATIVE_RESERVE;
+    kri_set_native_limit(w, (char *)w->gc->native_limit + (relaxed ? reserve / 3 : reserve));
+}
+
 /* World stopped, or the lock new. */
 void kri_workers_after_fork(struct kri_worker *w)
 {

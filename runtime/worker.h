@@ -96,6 +96,8 @@ void kri_set_native_bounds(struct kri_worker *w, void *base, void *limit);
 /* True when the native stack is too deep for recursive C code to go on (128 KB are kept in hand). Clears false alarms
  * made by poison. */
 bool kri_native_exhausted_slow(struct kri_worker *w);
+/* Give two thirds of the reserve to the handlers of a stack overflow (RELAXED), or take it back. */
+void kri_native_relax(struct kri_worker *w, bool relaxed);
 static inline bool kri_native_exhausted(struct kri_worker *w)
 {
     return KRI_UNLIKELY((uintptr_t)__builtin_frame_address(0) < kri_load_relaxed(&w->native_limit)) && kri_native_exhausted_slow(w);

@@ -22,13 +22,13 @@ add() { # name, log
 }
 # A part that says yes or no by its exit code.
 check() { # name, command...
-    name=$1
+    what=$1
     shift
     if "$@" >"$b/part.log" 2>&1; then
         passed=$((passed + 1))
-        printf '%-40s ok\n' "$name"
+        printf '%-40s ok\n' "$what"
     else
-        echo "FAILED $name"
+        echo "FAILED $what"
         tail -n 40 "$b/part.log"
         failed=$((failed + 1))
     fi

@@ -15,6 +15,7 @@ static const char usage[] =
     "  --alloc=D       allocation discipline: gate (default), rwlock, mutex, none\n"
     "  --markers=N     threads that mark during a collection (default: the cores)\n"
     "  --heap=SIZE     heap limit in bytes, with k, m or g\n"
+    "  --heap-initial=SIZE  allocation before the first collection (default 16m)\n"
     "  --stack=SIZE    limit of each thread's Lisp stack\n"
     "  --threads=N     most threads that sys:thread makes (default 256)\n"
     "  --stress=N      collect at every N-th slow allocation\n"
@@ -67,6 +68,8 @@ static void parse_options(int argc, char **argv, struct repl_options *o)
             o->config.markers = (unsigned)atoi(v);
         else if ((v = value_of(a, "--heap=")))
             o->config.heap_limit = size_argument(v);
+        else if ((v = value_of(a, "--heap-initial=")))
+            o->config.heap_initial = size_argument(v);
         else if ((v = value_of(a, "--stack=")))
             o->config.stack_limit = size_argument(v);
         else if ((v = value_of(a, "--threads=")))

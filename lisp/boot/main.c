@@ -1,0 +1,58 @@
+/* main.c -- the bootstrap: compiles the core library's sources, on a VM without it, into the bytes that are linked into
+ * libkarakuri. Same sources, same bytes.
+ *   karakuri-boot OUTPUT SOURCE... */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include "lisp/fasl.h"
+#include "lisp/init.h"
+#include "lisp/stream.h"
+
+const unsigned char kri_core_image[1], kri_core_image_end[1];
+
+struct boot {
+    const char *output;
+    char **sources;
+};
+
+static kr_value boot(struct kri_worker *w, void *arg)
+{
+    const struct boot *b = arg;
+    struct kri_fasl fasl;
+    kri_fasl_begin(w, &fasl);
+    for (char **source = b->sources; *source; source++) {
+        int fd = open(*source, O_RDONLY);
+        if (fd < 0)
+            kri_error(w, KRI_E_OPEN_FILE, kri_string(w, *source), "%s", strerror(errno));
+        kr_value stream = kri_make_fd_stream(w, fd, kri_string(w, *source), true, 1 << 16);
+        kri_set_special(w, w->vm->sym.load_pathname, kri_string(w, *source));
+        kri_set_special(w, w->vm->sym.package, w->vm->pkg_lisp);
+        kri_fasl_add(w, &fasl, stream);
+        kri_stream_close(w, stream);
+    }
+    if (!kri_fasl_write(w, &fasl, b->output))
+        kri_error(w, KRI_E_OPEN_FILE, kri_string(w, b->output), "%s", strerror(errno));
+    return w->vm->sym.t;
+}
+
+int main(int argc, char **argv)
+{
+    const kr_config config = {.bare = 1};
+    kr_vm *vm;
+    kr_context *ctx;
+    kr_value result;
+    if (argc < 3) {
+        fputs("usage: karakuri-boot OUTPUT SOURCE...\n", stderr);
+        return 2;
+    }
+    if (kr_vm_new(&config, &vm, &ctx) != KR_OK)
+        return 1;
+    struct boot b = {argv[1], argv + 2};
+    kri_gate_enter(ctx->worker);
+    bool ok = kri_protect(ctx->worker, boot, &b, &result);
+    if (!ok)
+        kri_report_error(ctx->worker, result, "while compiling the core library");
+    kr_vm_free(ctx);
+    return ok ? 0 : 1;
+}
