@@ -45,8 +45,8 @@ same 'exit code' 3 "$("$karakuri" --batch '(exit 3)'; echo $?)"
 printf '#!%s --script\n(print (member "one" lisp::*eustop-argument* :test (function equal)))\n' "$karakuri" >"$dir/script.l"
 chmod +x "$dir/script.l"
 same 'script with arguments' '("one" "--two" "three.l")' "$("$dir/script.l" one --two three.l)"
-mkdir "$dir/lib" && cp -r lib/core "$dir/lib/"
-same KARAKURI_LIB "\"$dir/lib\"" "$(KARAKURI_LIB=$dir/lib "$karakuri" --batch '(print (cadr *load-path*))')"
+mkdir "$dir/lib" && printf '(print (quote from-the-library))\n' >"$dir/lib/some-module.l"
+same KARAKURI_LIB from-the-library "$(KARAKURI_LIB=$dir/lib "$karakuri" --batch '(load "some-module")')"
 same 'closed output' 0 "$("$karakuri" --batch '(print 1)' >/dev/null; echo $?)"
 
 # ---- init files
