@@ -176,6 +176,7 @@ line reset
 await 'the cleanup runs' '
 cleanup'
 type '(list (quote dropped'
+await 'text' '(list (quote dropped'
 key C-c
 await '^C drops the line' 'dropped^C'
 type '(list 5 (list 6 7'
