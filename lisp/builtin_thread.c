@@ -342,6 +342,16 @@ static kr_value hand_out(struct kri_worker *w, int argc, kr_value *argv, bool re
     }
     for (size_t i = 0; i < to->dynamic_size; i++)
         to->dynamic[i] = i < from->dynamic_size ? from->dynamic[i] : KRI_UNBOUND;
+    /* But not its handlers: they leave by a throw to frames that the other thread does not have. */
+    const kr_value own[] = {w->vm->sym.handler_clusters, w->vm->sym.error_handler};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        size_t index = (size_t)kri_fixnum_value(kri_symbol_of(w->vm, own[i])->special);
+        if (!kri_dynamic_ensure(to, index)) {
+            set_state(w, p, THREAD_IDLE);
+            kri_error_memory(w, 0);
+        }
+        to->dynamic[index] = KRI_NIL;
+    }
     kr_value object = p->object;
     kri_lock(w, &t->lock);
     p->state = THREAD_REQUESTED;
