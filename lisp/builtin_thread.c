@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "lisp/init.h"
+#include "lisp/stream.h"
 
 enum { STRIPES = 16, DEFAULT_NATIVE_STACK = 1 << 20 };
 
@@ -528,6 +529,7 @@ KR_BUILTIN(fork, "unix:fork", "()",
 {
     struct kr_vm *vm = w->vm;
     struct fork f;
+    kri_stream_flush(w, kri_special(w, vm->sym.standard_output)); /* or the child would write it again */
     fflush(NULL);
     kri_with_world_stopped(w, fork_stopped, &f);
     if (f.pid < 0)
