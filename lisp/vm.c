@@ -54,8 +54,7 @@ static kr_value kri_op_function(struct kri_worker *w, kr_value symbol)
 static KRI_NOINLINE kr_value kri_op_closure(struct kri_worker *w, kr_value code, unsigned n, kr_value *base, const kri_instruction *pc)
 {
     const struct kri_code *c = (const struct kri_code *)code.w;
-    bool fixed = !c->nopt && !c->nkey && !(c->flags & (KRI_CODE_REST | KRI_CODE_KEYS | KRI_CODE_MACRO));
-    struct kri_function *f = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, fixed ? KRI_SIGNATURE(c->nreq) : 0, n + 1);
+    struct kri_function *f = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, kri_signature(c), n + 1);
     f->code = code;
     for (unsigned i = 0; i < n; i++) {
         unsigned from = kri_decode_b(pc[i]);
@@ -350,7 +349,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
         if (KRI_LIKELY(kri_ptr(fn_)->length == KRI_SIGNATURE(argc_arg))) {                              \
             const struct kri_code *code_ = kri_code_of(fn_);                                            \
             kr_value *base_ = frame_ + KRI_FRAME_LINK;                                                  \
-            if (KRI_LIKELY((uintptr_t)(base_ + code_->frame) <= kri_load_relaxed(&w->lisp_limit))) {    \
+            if (KRI_LIKELY((uintptr_t)base_ <= kri_load_relaxed(&w->lisp_limit))) {                     \
                 base_[-3] = fn_;                                                                        \
                 base_[-2] = kri_tag_pointer(pc);                                                        \
                 base_[-1] = kri_tag_pointer(base);                                                      \
