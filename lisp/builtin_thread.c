@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "lisp/init.h"
+#include "lisp/stream.h"
 
 enum { STRIPES = 16, DEFAULT_NATIVE_STACK = 1 << 20 };
 
@@ -342,6 +343,16 @@ static kr_value hand_out(struct kri_worker *w, int argc, kr_value *argv, bool re
     }
     for (size_t i = 0; i < to->dynamic_size; i++)
         to->dynamic[i] = i < from->dynamic_size ? from->dynamic[i] : KRI_UNBOUND;
+    /* But not its handlers: they leave by a throw to frames that the other thread does not have. */
+    const kr_value own[] = {w->vm->sym.handler_clusters, w->vm->sym.error_handler};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        size_t index = (size_t)kri_fixnum_value(kri_symbol_of(w->vm, own[i])->special);
+        if (!kri_dynamic_ensure(to, index)) {
+            set_state(w, p, THREAD_IDLE);
+            kri_error_memory(w, 0);
+        }
+        to->dynamic[index] = KRI_NIL;
+    }
     kr_value object = p->object;
     kri_lock(w, &t->lock);
     p->state = THREAD_REQUESTED;
@@ -518,6 +529,7 @@ KR_BUILTIN(fork, "unix:fork", "()",
 {
     struct kr_vm *vm = w->vm;
     struct fork f;
+    kri_stream_flush(w, kri_special(w, vm->sym.standard_output)); /* or the child would write it again */
     fflush(NULL);
     kri_with_world_stopped(w, fork_stopped, &f);
     if (f.pid < 0)

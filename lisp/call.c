@@ -313,7 +313,7 @@ _Noreturn void kri_argc_error(struct kri_worker *w, kr_value fn, int argc, const
 {
     const struct kri_code *code = kri_code_of(fn);
     int min = code->nreq, max = code->max;
-    if (code->flags & (KRI_CODE_MACRO | KRI_CODE_SPECIAL))
+    if (code->flags & KRI_CODE_SPECIAL)
         kri_error(w, KRI_E_ILLEGAL_FUNCTION, code->name, NULL);
     if (code->flags & KRI_CODE_METHOD) {
         min--;

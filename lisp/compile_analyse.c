@@ -185,6 +185,11 @@ static struct kri_node *slot_node(struct kri_compiler *c, struct kri_scope *s, k
             n->kid[0] = value;
         return kri_node_seal(n);
     }
+    if (slot == 0 && !value && c->vm->classes[kri_fixnum_value(kri_metaclass_of(s->value)->cix)].element != KRI_ELEMENT_NONE) {
+        struct kri_node *l = call_node(c, kri_compiler_symbol(c, "LENGTH"), 1); /* a vector's only slot is in its header */
+        l->kid[0] = var_node(c, s->var);
+        return l;
+    }
     struct kri_node *n = call_node(c, kri_compiler_symbol(c, value ? "SETSLOT" : "SLOT"), value ? 4 : 3);
     n->kid[0] = var_node(c, s->var);
     n->kid[1] = kri_node_const(c, s->value);
