@@ -96,6 +96,11 @@ static void native_bounds(void **base, void **limit)
         pthread_attr_destroy(&attr);
     }
     *base = (char *)low + size;
+#ifdef KRI_TSAN
+    /* The sanitizer's own record of the stack has room for 65,536 frames. */
+    if (size > (size_t)2 << 20)
+        low = (char *)low + size - ((size_t)2 << 20);
+#endif
     *limit = low;
 }
 

@@ -129,6 +129,7 @@ line '(f 3)'
 await 'an error' 'list expected'
 await 'its backtrace' '0: (f 3 nil)'
 await 'the error level' '4.E1-karakuri$'
+has 'in red' "$(printf '\033[1m\033[31m')karakuri: error:" "$(t capture-pane -p -e -J -S - -t k)"
 line '(list a a)'
 await 'a variable of the failed function' '(3 3)'
 line 'a'
@@ -177,6 +178,14 @@ cleanup'
 type '(list (quote dropped'
 key C-c
 await '^C drops the line' 'dropped^C'
+type '(list 5 (list 6 7'
+await 'an unfinished entry' '(list 6 7'
+before=$(t display-message -p -t k '#{cursor_x}')
+type ')'
+n=0
+while after=$(t display-message -p -t k '#{cursor_x}'); [ "$after" -ge "$before" ] && [ $n -lt 40 ]; do n=$((n + 1)); done
+same 'the matching parenthesis' $((before - 9)) "$after"
+key C-c
 line '(list 6 7)'
 await 'and reading goes on' '(6 7)'
 line '(no-such-package:x)'
