@@ -163,8 +163,8 @@ void kri_bootstrap_functions(struct kri_worker *w)
     struct kr_vm *vm = w->vm;
     vm->entry_function = bare_function(w, 0);
     vm->undefined = bare_function(w, KRI_CODE_UNDEFINED);
-    struct kri_symbol *nil = (struct kri_symbol *)kri_alloc(w, KRI_CLASS_SYMBOL, 0, 7);
     struct kri_cell *name = kri_alloc(w, KRI_CLASS_STRING, 3, 1);
+    struct kri_symbol *nil = (struct kri_symbol *)kri_alloc(w, KRI_CLASS_SYMBOL, 0, 7); /* last: it is filled plainly */
     if (!nil || !name)
         return;
     memcpy(((struct kri_string *)name)->byte, "NIL", 3);
@@ -192,7 +192,7 @@ static void intern_symbols(struct kri_worker *w)
 #define SYMBOL(field, package, name)
 #define SPECIAL(field, package, name)                                                   \
     kri_proclaim_special(w, vm->sym.field);                                             \
-    kri_symbol_of(vm, vm->sym.field)->vtype = kri_fixnum(3);                            \
+    kri_store(w, kri_ptr(vm->sym.field), &kri_symbol_of(vm, vm->sym.field)->vtype, kri_fixnum(3)); \
     kri_store(w, kri_ptr(vm->sym.field), &kri_symbol_of(vm, vm->sym.field)->value, KRI_NIL);
 #include "lisp/symbols.def"
 #undef SYMBOL
@@ -203,7 +203,7 @@ static void intern_symbols(struct kri_worker *w)
     /* These are shared by all threads, not each thread's own. */
     const kr_value global[] = {vm->sym.features, vm->sym.modules, vm->sym.load_path, vm->sym.gc_hook, vm->sym.threads, vm->sym.program_name};
     for (size_t i = 0; i < sizeof global / sizeof *global; i++)
-        kri_symbol_of(vm, global[i])->vtype = kri_fixnum(2);
+        kri_store(w, kri_ptr(global[i]), &kri_symbol_of(vm, global[i])->vtype, kri_fixnum(2));
     struct kri_symbol *pkg = kri_symbol_of(vm, vm->sym.package);
     kri_store(w, &pkg->head, &pkg->value, vm->pkg_user);
 }
@@ -274,6 +274,8 @@ kr_status kr_vm_new(const kr_config *config, kr_vm **out, kr_context **out_ctx)
         ok = kri_protect(ctx->worker, kri_load_core, &load, &result);
         if (!ok)
             kri_report_error(ctx->worker, result, "while loading the core library");
+        else
+            kri_heap_make_permanent(ctx->worker);
     }
     if (!ok)
         goto fail_world;
