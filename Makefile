@@ -25,7 +25,7 @@ OBJ  := $(SRC:%.c=$B/%.o)
 REPL := $(patsubst %.c,$B/%.o,$(wildcard lisp/repl/*.c))
 VERSION := $(shell sed -n 's/.*KR_VERSION "\(.*\)"/\1/p' lisp/karakuri.h)
 
-.PHONY: all run test check soak bench bench-peers install clean lint packages doc
+.PHONY: all run test check soak bench bench-peers install clean lint packages doc always
 all: bin/karakuri $B/libkarakuri.so
 
 # The Debian packages that are missing; nothing happens when all are there.
@@ -38,6 +38,12 @@ $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
 -include $(OBJ:.o=.d) $(REPL:.o=.d) $B/lisp/boot/main.d
+
+# Where the library lies is compiled in: another PREFIX compiles it anew.
+$B/prefix: always
+	@mkdir -p $(@D)
+	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' >$@
+$B/lisp/core.o: $B/prefix
 
 # One dispatch jump for each instruction, not one for all: the branch predictor learns the program's sequences.
 ifneq ($(findstring clang,$(CC)),clang)
@@ -91,9 +97,9 @@ soak: packages
 $B/test/unit/%: test/unit/%.c $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CC) $(KR_CFLAGS) -o $@ $^ -lcheck -lsubunit $(LIBS)
-$B/test/embed/%: test/embed/%.c $B/libkarakuri.a
+$B/test/embed/%: test/embed/%.c test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -Ilisp -o $@ $^ $(LIBS)
+	$(CC) $(KR_CFLAGS) -Ilisp -o $@ $(filter %.c %.a,$^) $(LIBS)
 
 lint: $B/libkarakuri.a
 	! grep -n '#include "lisp/' runtime/*.[ch]
@@ -109,7 +115,7 @@ install: all
 	install -m 644 lisp/karakuri.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	cd lib && find . -name '*.l' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/{} \;
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/karakuri/bench bench/*.l
+	cd bench && find . -name "*.l" -not -path "./peers/*" -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/bench/{} \;
 	printf 'prefix=%s\nName: karakuri\nDescription: embeddable multithreaded Lisp for robots\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lkarakuri\nLibs.private: $(LIBS)\n' \
 	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/karakuri.pc
 
