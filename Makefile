@@ -87,7 +87,7 @@ test: packages
 	sh test/run.sh $(MODE)
 check: WANTED := $(TEST_PACKAGES)
 check: packages
-	sh test/check.sh
+	AFTER_TEST=$(AFTER_TEST) sh test/check.sh
 soak: WANTED := $(TEST_PACKAGES)
 soak: packages
 	@$(MAKE) all
