@@ -115,7 +115,7 @@ install: all
 	install -m 644 lisp/karakuri.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	cd lib && find . -name '*.l' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/{} \;
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/karakuri/bench bench/*.l
+	cd bench && find . -name "*.l" -not -path "./peers/*" -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/bench/{} \;
 	printf 'prefix=%s\nName: karakuri\nDescription: embeddable multithreaded Lisp for robots\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lkarakuri\nLibs.private: $(LIBS)\n' \
 	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/karakuri.pc
 

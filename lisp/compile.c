@@ -167,7 +167,7 @@ static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value nam
     }
     f->body = kri_analyse(&c, form);
     kr_value code = kri_generate(&c, f);
-    struct kri_function *fn = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, KRI_SIGNATURE(0), (size_t)count + 1);
+    struct kri_function *fn = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, kri_signature((const struct kri_code *)code.w), (size_t)count + 1);
     fn->code = code;
     for (int i = 0; i < count; i++)
         fn->captured[i] = values[i];

@@ -54,6 +54,20 @@ static char *library_directory(const char *configured)
     return found ? found : strdup(KRI_LIBRARY);
 }
 
+/* *load-path*: the working directory, the library, and where the benchmarks are, installed or in the source tree. */
+static void set_load_path(struct kri_worker *w, const char *library)
+{
+    static const char *const places[] = {"/", "/bench/", "/../bench/"};
+    kr_value list = KRI_NIL;
+    for (size_t i = sizeof places / sizeof *places; i-- > 0;) {
+        char directory[PATH_MAX];
+        snprintf(directory, sizeof directory, "%s%s", library, places[i]);
+        if (i == 0 || access(directory, R_OK) == 0)
+            list = kri_cons(w, kri_string(w, directory), list);
+    }
+    kri_set_special(w, w->vm->sym.load_path, kri_cons(w, kri_string(w, "./"), list));
+}
+
 kr_value kri_load_core(struct kri_worker *w, void *arg)
 {
     struct kr_vm *vm = w->vm;
@@ -61,9 +75,7 @@ kr_value kri_load_core(struct kri_worker *w, void *arg)
     vm->library = library_directory(load->library);
     if (!vm->library)
         kri_error_memory(w, 0);
-    char directory[PATH_MAX];
-    snprintf(directory, sizeof directory, "%s/", vm->library);
-    kri_set_special(w, vm->sym.load_path, kri_list(w, 2, kri_string(w, "./"), kri_string(w, directory)));
+    set_load_path(w, vm->library);
     kri_set_special(w, vm->sym.package, vm->pkg_lisp);
     kri_fasl_load(w, kri_core_image, (size_t)(kri_core_image_end - kri_core_image));
     kri_set_special(w, vm->sym.package, vm->pkg_user);

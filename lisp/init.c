@@ -111,6 +111,11 @@ static bool native_bounds(void **base, void **limit)
     bool known = pthread_attr_getstack(&attr, limit, &size) == 0 && size > 0;
     pthread_attr_destroy(&attr);
     *base = known ? (char *)*limit + size : NULL;
+#ifdef KRI_TSAN
+    /* The sanitizer's own record of the stack has room for 65,536 frames. */
+    if (size > (size_t)2 << 20)
+        *limit = (char *)*base - ((size_t)2 << 20);
+#endif
     return known;
 }
 
@@ -184,8 +189,8 @@ bool kri_bootstrap_functions(struct kri_worker *w)
     struct kr_vm *vm = w->vm;
     vm->entry_function = bare_function(w, 0);
     vm->undefined = bare_function(w, KRI_CODE_UNDEFINED);
-    struct kri_symbol *nil = (struct kri_symbol *)kri_alloc(w, KRI_CLASS_SYMBOL, 0, 7);
     struct kri_cell *name = kri_alloc(w, KRI_CLASS_STRING, 3, 1);
+    struct kri_symbol *nil = (struct kri_symbol *)kri_alloc(w, KRI_CLASS_SYMBOL, 0, 7); /* last: it is filled plainly */
     if (!nil || !name || kri_is_nil(vm->entry_function) || kri_is_nil(vm->undefined))
         return false;
     memcpy(((struct kri_string *)name)->byte, "NIL", 3);
@@ -214,7 +219,7 @@ static void intern_symbols(struct kri_worker *w)
 #define SYMBOL(field, package, name)
 #define SPECIAL(field, package, name)                                                   \
     kri_proclaim_special(w, vm->sym.field);                                             \
-    kri_symbol_of(vm, vm->sym.field)->vtype = kri_fixnum(3);                            \
+    kri_store(w, kri_ptr(vm->sym.field), &kri_symbol_of(vm, vm->sym.field)->vtype, kri_fixnum(3)); \
     kri_store(w, kri_ptr(vm->sym.field), &kri_symbol_of(vm, vm->sym.field)->value, KRI_NIL);
 #include "lisp/symbols.def"
 #undef SYMBOL
@@ -225,7 +230,7 @@ static void intern_symbols(struct kri_worker *w)
     /* These are shared by all threads, not each thread's own. */
     const kr_value global[] = {vm->sym.features, vm->sym.modules, vm->sym.load_path, vm->sym.gc_hook, vm->sym.threads, vm->sym.program_name};
     for (size_t i = 0; i < sizeof global / sizeof *global; i++)
-        kri_symbol_of(vm, global[i])->vtype = kri_fixnum(2);
+        kri_store(w, kri_ptr(global[i]), &kri_symbol_of(vm, global[i])->vtype, kri_fixnum(2));
     struct kri_symbol *pkg = kri_symbol_of(vm, vm->sym.package);
     kri_store(w, &pkg->head, &pkg->value, vm->pkg_user);
 }
@@ -291,6 +296,8 @@ static kr_status make_world(struct kr_context *ctx, const kr_config *config)
     bool ok = kri_protect(ctx->worker, init_world, NULL, &result);
     if (ok && !config->bare)
         ok = kri_protect(ctx->worker, kri_load_core, &load, &result);
+    if (ok && !config->bare)
+        kri_heap_make_permanent(ctx->worker);
     if (ok)
         return KR_OK;
     if (kri_is_nil(result) || kri_eq(result, vm->memory_condition))

@@ -837,9 +837,9 @@ static kr_value read_array(struct reader *r, int rank, enum kri_element element)
         kr_value rest = x;
         x = dim[i] ? row_element(r, &rest, x, 0) : KRI_NIL;
     }
-    struct kri_array *a = (struct kri_array *)kri_make(r->w, KRI_CLASS_ARRAY, 0, 12);
     kr_value entity = make_elements(r, element, total);
-    kri_store(r->w, &a->head, &a->entity, entity);
+    struct kri_array *a = (struct kri_array *)kri_make(r->w, KRI_CLASS_ARRAY, 0, 12);
+    a->entity = entity;
     a->rank = kri_fixnum(rank);
     a->offset = kri_fixnum(0);
     for (int i = 0; i < rank; i++)
@@ -1788,8 +1788,10 @@ static kr_value standard_readtable(struct kri_worker *w)
     set_syntax(s, "#%", NONTERMINATING);
     set_syntax(s, "\\", SINGLE_ESCAPE);
     set_syntax(s, "|", MULTIPLE_ESCAPE);
-    for (int i = 1; i < NATIVE_COUNT; i++)
-        kri_vector_of(natives[i].dispatched ? dispatch : macro)->at[natives[i].c] = kri_fixnum(i);
+    for (int i = 1; i < NATIVE_COUNT; i++) {
+        struct kri_vector *v = kri_vector_of(natives[i].dispatched ? dispatch : macro);
+        kri_store(w, &v->head, &v->at[natives[i].c], kri_fixnum(i));
+    }
     kri_store(w, kri_ptr(macro), &kri_vector_of(macro)->at['#'], dispatch);
     return table;
 }
