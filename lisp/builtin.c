@@ -70,10 +70,11 @@ kr_value kri_make_builtin(struct kri_worker *w, kr_value name, kri_builtin_fn fn
     int min, max;
     if (!kri_arity_parse(arglist, &min, &max))
         kri_error(w, KRI_E_LAMBDA_PARAMETER, name, "malformed arglist %s", arglist);
+    kr_value lambda_list = kri_string(w, arglist), documentation = doc ? kri_string(w, doc) : KRI_NIL;
     struct kri_code *code = (struct kri_code *)kri_make(w, KRI_CLASS_CODE, 1, (sizeof *code - 8) / 8 + 1);
     code->name = name;
-    code->lambda_list = kri_string(w, arglist);
-    code->documentation = doc ? kri_string(w, doc) : KRI_NIL;
+    code->lambda_list = lambda_list;
+    code->documentation = documentation;
     code->builtin = fn;
     code->nreq = (uint16_t)min;
     code->max = max;

@@ -190,13 +190,14 @@ KR_BUILTIN(error, "error", "(control &rest args)",
     if (!kri_is_string(vm, argv[0]))
         kri_argument_error(w, 0, argv[0], KRI_E_NO_INTEGER);
     kr_value text = formatted(w, argc, argv);
+    kr_value message = kri_string(w, ""), backtrace = kri_backtrace(w, 60);
     kr_value v = kri_instantiate(w, kri_class_for_code(w, KRI_E_USER), -1);
     struct kri_condition *c = (struct kri_condition *)v.w;
     c->code = kri_fixnum(KRI_E_USER);
-    c->message = kri_string(w, "");
+    c->message = message;
     c->extra = text;
     c->callee = kri_code_of(w->ctx->base[-3])->name;
-    c->backtrace = kri_backtrace(w, 60);
+    c->backtrace = backtrace;
     kri_raise(w, v);
 }
 
@@ -229,10 +230,11 @@ KR_BUILTIN(set_condition_classes, "lisp::%set-condition-classes", "(alist)", "Se
     struct kr_vm *vm = w->vm;
     vm->condition_classes = kri_arg_list(w, argv, 0);
     /* The condition that cannot be made when it is needed. */
+    kr_value message = kri_string(w, kri_error_text(KRI_E_ALLOCATION));
     kr_value v = kri_instantiate(w, kri_class_for_code(w, KRI_E_ALLOCATION), -1);
     struct kri_condition *c = (struct kri_condition *)v.w;
     c->code = kri_fixnum(KRI_E_ALLOCATION);
-    c->message = kri_string(w, kri_error_text(KRI_E_ALLOCATION));
+    c->message = message;
     vm->memory_condition = v;
     return argv[0];
 }

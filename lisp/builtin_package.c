@@ -50,7 +50,7 @@ KR_BUILTIN(make_symbol, "make-symbol", "(string &optional package)",
            "A new symbol named STRING that is in no package; PACKAGE, the current one by default, is noted as its home.")
 {
     kr_value symbol = kri_make_symbol(w, kri_name_string(w, argv[0]));
-    ((struct kri_symbol *)kri_ptr(symbol))->homepkg = arg_package(w, argc, argv, 1);
+    kri_store(w, kri_ptr(symbol), &((struct kri_symbol *)kri_ptr(symbol))->homepkg, arg_package(w, argc, argv, 1));
     return symbol;
 }
 

@@ -134,12 +134,12 @@ void kri_class_init(struct kri_worker *w)
             upper[n] = (char)(name[n] >= 'a' && name[n] <= 'z' ? name[n] - 32 : name[n]);
         kr_value symbol = kri_intern(w, upper, n, vm->pkg_lisp);
         kri_export(w, symbol, vm->pkg_lisp);
-        m->name = symbol;
-        m->super = c->super ? vm->classes[c->super].object : KRI_NIL;
-        m->cix = kri_fixnum((intptr_t)i);
+        kri_store(w, &m->head, &m->name, symbol);
+        kri_store(w, &m->head, &m->super, c->super ? vm->classes[c->super].object : KRI_NIL);
+        kri_store(w, &m->head, &m->cix, kri_fixnum((intptr_t)i));
         if (vector) {
-            m->element_type = element_keyword(vm, c->element);
-            m->size = kri_fixnum(-1);
+            kri_store(w, &m->head, &m->element_type, element_keyword(vm, c->element));
+            kri_store(w, &m->head, &m->size, kri_fixnum(-1));
         }
         c->object = object;
         const struct kri_class *s = c->super ? &vm->classes[c->super] : NULL;
@@ -163,22 +163,22 @@ void kri_class_init(struct kri_worker *w)
             kri_vector_of(vars)->at[j] = kri_vector_of(super_vars)->at[j];
         for (size_t j = 0; j < own; j++)
             kri_vector_of(vars)->at[inherited + j] = names[j];
-        m->vars = vars;
-        m->types = kri_make_vector(w, inherited + own);
+        kri_store(w, &m->head, &m->vars, vars);
+        kri_store(w, &m->head, &m->types, kri_make_vector(w, inherited + own));
         for (size_t j = 0; j < inherited + own; j++)
-            kri_vector_of(m->types)->at[j] = vm->sym.t;
-        m->forwards = kri_make_vector(w, inherited + own);
+            kri_store(w, kri_ptr(m->types), &kri_vector_of(m->types)->at[j], vm->sym.t);
+        kri_store(w, &m->head, &m->forwards, kri_make_vector(w, inherited + own));
         struct kri_symbol *sym = kri_symbol_of(vm, symbol);
         kri_store(w, &sym->head, &sym->value, object);
     }
     vm->stack_condition = kri_instantiate(w, vm->classes[KRI_CLASS_ERROR].object, -1);
     vm->memory_condition = kri_instantiate(w, vm->classes[KRI_CLASS_ERROR].object, -1);
     struct kri_condition *c = (struct kri_condition *)vm->stack_condition.w;
-    c->code = kri_fixnum(KRI_E_STACK);
-    c->message = kri_string(w, kri_error_text(KRI_E_STACK));
+    kri_store(w, &c->head, &c->code, kri_fixnum(KRI_E_STACK));
+    kri_store(w, &c->head, &c->message, kri_string(w, kri_error_text(KRI_E_STACK)));
     c = (struct kri_condition *)vm->memory_condition.w;
-    c->code = kri_fixnum(KRI_E_ALLOCATION);
-    c->message = kri_string(w, kri_error_text(KRI_E_ALLOCATION));
+    kri_store(w, &c->head, &c->code, kri_fixnum(KRI_E_ALLOCATION));
+    kri_store(w, &c->head, &c->message, kri_string(w, kri_error_text(KRI_E_ALLOCATION)));
 }
 
 /* ---- defclass ---- */

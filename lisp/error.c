@@ -143,19 +143,18 @@ static kr_value fault_name(struct kri_worker *w)
 
 static kr_value make_condition(struct kri_worker *w, int code, kr_value value, const char *detail, size_t n)
 {
-    struct kr_vm *vm = w->vm;
     kr_value callee = fault_name(w);
     kr_value cls = kri_class_for_code(w, code);
+    kr_value message = kri_string(w, kri_error_text(code)), extra = n > 0 ? kri_string_n(w, detail, n) : KRI_NIL;
+    kr_value backtrace = kri_backtrace(w, BACKTRACE_FRAMES);
     kr_value v = kri_instantiate(w, cls, -1);
     struct kri_condition *c = (struct kri_condition *)v.w;
     c->code = kri_fixnum(code);
-    c->message = kri_string(w, kri_error_text(code));
+    c->message = message;
     c->callee = callee;
     c->form = value;
-    if (n > 0)
-        c->extra = kri_string_n(w, detail, n);
-    (void)vm;
-    c->backtrace = kri_backtrace(w, BACKTRACE_FRAMES);
+    c->extra = extra;
+    c->backtrace = backtrace;
     return v;
 }
 

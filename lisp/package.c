@@ -81,14 +81,14 @@ static size_t needed_locked(struct kri_package *p, enum table t)
     return (used + 1) * 5 > length * 3 ? length * 2 : 0;
 }
 
-static void place(struct kr_vm *vm, kr_value vector, kr_value symbol)
+static void place(struct kri_worker *w, kr_value vector, kr_value symbol)
 {
     struct kri_vector *v = kri_vector_of(vector);
-    struct kri_string *s = pname(vm, symbol);
+    struct kri_string *s = pname(w->vm, symbol);
     size_t mask = v->head.length - 1, i = hash_name((char *)s->byte, s->head.length) & mask;
     while (!kri_eq(v->at[i], FREE_PLACE))
         i = (i + 1) & mask;
-    v->at[i] = symbol;
+    kri_store(w, &v->head, &v->at[i], symbol);
 }
 
 /* Put SYMBOL in table T, over another of the same name if there is one. LARGER is a fresh vector if one was needed. */
@@ -109,10 +109,10 @@ static void insert_locked(struct kri_worker *w, struct kri_package *p, enum tabl
         for (size_t i = 0; i < old->head.length; i++) {
             if (kri_is_fixnum(old->at[i]))
                 continue;
-            place(vm, larger, old->at[i]);
+            place(w, larger, old->at[i]);
             live++;
         }
-        place(vm, larger, symbol);
+        place(w, larger, symbol);
         kri_store(w, &p->head, count_slot(p, t), kri_fixnum(live + 1));
         kri_store(w, &p->head, table_slot(p, t), larger);
         return;
@@ -430,7 +430,7 @@ void kri_shadow(struct kri_worker *w, kr_value name, kr_value package)
     kr_value symbol;
     if (!find_in(w->vm, p, ALL, (char *)s->byte, s->head.length, hash_name((char *)s->byte, s->head.length), &symbol)) {
         symbol = kri_make_symbol(w, name);
-        ((struct kri_symbol *)kri_ptr(symbol))->homepkg = package;
+        kri_store(w, kri_ptr(symbol), &((struct kri_symbol *)kri_ptr(symbol))->homepkg, package);
         enter(w, symbol, package, false, false);
     }
     for (kr_value l = kri_slot(&p->shadows); kri_is_cons(l); l = kri_cdr(l))
@@ -531,6 +531,6 @@ void kri_package_init_early(struct kr_vm *vm, struct kri_worker *w)
     kri_use_package(w, p[LISP], p[USER]);
     kri_use_package(w, p[GEOMETRY], p[USER]);
     kri_use_package(w, p[HELP], p[USER]);
-    ((struct kri_symbol *)kri_ptr(vm->nil_symbol))->homepkg = vm->pkg_lisp;
+    kri_store(w, kri_ptr(vm->nil_symbol), &((struct kri_symbol *)kri_ptr(vm->nil_symbol))->homepkg, vm->pkg_lisp);
     kri_export(w, KRI_NIL, vm->pkg_lisp);
 }

@@ -17,10 +17,14 @@ enum {
     KRI_TABLE_SIZE = 1 << KRI_TABLE_BITS,
 };
 
-enum kri_chunk_state { KRI_CHUNK_SWEPT, KRI_CHUNK_UNSWEPT };
+enum kri_chunk_state {
+    KRI_CHUNK_SWEPT,
+    KRI_CHUNK_UNSWEPT,
+    KRI_CHUNK_PERMANENT, /* every cell marked for good; what is free stays so and is in no list */
+};
 
 struct kri_chunk {
-    struct kri_chunk *next;          /* heap->chunks or heap->large */
+    struct kri_chunk *next;          /* heap->chunks, heap->large, or their permanent likes */
     struct kri_chunk *next_unswept;  /* heap->unswept */
     struct kri_heap *heap;
     size_t mapped;                   /* bytes of the mapping: 2 MB, or a large object's pages */

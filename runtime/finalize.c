@@ -56,7 +56,7 @@ bool kri_finalize(struct kri_worker *w, kr_value v)
         ok = f->waiting_count + f->ready_count < f->capacity || grow_locked(f);
         if (ok) {
             f->waiting[f->waiting_count++] = c;
-            kri_store_byte(&c->flags, c->flags | KRI_FLAG_FINALIZE);
+            kri_change_flags(c, 0, KRI_FLAG_FINALIZE);
         }
     }
     pthread_mutex_unlock(&f->lock);

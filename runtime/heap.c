@@ -472,6 +472,32 @@ static bool grow_locked(struct kri_heap *heap)
     return c != NULL;
 }
 
+bool kri_heap_retire_chunks_stw(struct kri_heap *heap)
+{
+    struct kri_chunk *chunks = heap->chunks, *fresh;
+
+    kri_base_lock(heap);
+    heap->chunks = NULL; /* the next one is the first again, and a small program stays small */
+    fresh = map_locked(heap, 0);
+    if (!fresh) {
+        heap->chunks = chunks;
+    } else {
+        heap->permanent = chunks;
+        heap->permanent_large = heap->large;
+        heap->permanent_chunks = heap->chunk_count;
+        heap->permanent_large_count = heap->large_count;
+        heap->large = NULL;
+        heap->chunk_count = heap->large_count = 0;
+        memset(heap->base, 0, sizeof heap->base); /* the lists held free blocks of these chunks only */
+        heap->base_bits = 0;
+        heap->handed = heap->handed_large = 0;
+        heap->live_bytes = heap->live_small = 0;
+        add_chunk_locked(heap, fresh);
+    }
+    kri_base_unlock(heap);
+    return fresh != NULL;
+}
+
 bool kri_heap_grow(struct kri_worker *w, size_t bytes)
 {
     struct kri_heap *heap = w->heap;
@@ -933,7 +959,7 @@ void kri_heap_after_mark(struct kri_heap *heap, uint64_t live_bytes, struct kri_
     set_local_limit_locked(heap);
     heap->handed = heap->handed_large = 0;
     heap->wanted = 0;
-    record->live_bytes = live_bytes;
+    record->live_bytes = live_bytes + heap->permanent_bytes;
     record->heap_bytes = heap->heap_bytes;
     record->freed_chunks = heap->freed_chunks;
     kri_base_unlock(heap);
@@ -959,6 +985,7 @@ static void init_locks(struct kri_heap *heap)
 
     pthread_mutex_init(&heap->base_lock, NULL);
     pthread_mutex_init(&heap->workers_lock, NULL);
+    pthread_mutex_init(&heap->flags_lock, NULL);
     pthread_rwlockattr_init(&prefer_writer);
     pthread_rwlockattr_setkind_np(&prefer_writer, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     pthread_rwlock_init(&heap->discipline_lock, &prefer_writer);
@@ -1043,12 +1070,16 @@ void kri_heap_free(struct kri_heap *heap)
     kri_gate_finish(heap);
     unmap_all(heap, heap->chunks);
     unmap_all(heap, heap->large);
+    unmap_all(heap, heap->permanent);
+    unmap_all(heap, heap->permanent_large);
+    kri_system_unmap(heap->log, heap->log_bytes);
     if (heap->reserve)
         unmap_locked(heap, heap->reserve);
     kri_chunk_table_free(&heap->table);
     kri_system_unmap(heap->layouts, LAYOUTS * sizeof *heap->layouts);
     pthread_mutex_destroy(&heap->base_lock);
     pthread_mutex_destroy(&heap->workers_lock);
+    pthread_mutex_destroy(&heap->flags_lock);
     pthread_rwlock_destroy(&heap->discipline_lock);
     kri_system_unmap(heap, sizeof *heap);
 }

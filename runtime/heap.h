@@ -11,7 +11,8 @@
  *   H3  No worker has an open run while the collector holds the gate.
  *   H4  No mark phase starts while a chunk is unswept; whoever walks the heap skips unmarked cells of unswept chunks.
  *   H5  Free blocks are in exactly one list: the global base's, one worker's, or their unswept chunk's.
- *   H6  A cell never moves, and its header's class and buddy index never change while it lives. */
+ *   H6  A cell never moves, and its header's class and buddy index never change while it lives.
+ *   H7  A permanent cell that is not in the log refers to permanent cells only (Note [permanent], runtime/permanent.c). */
 #ifndef KRI_RUNTIME_HEAP_H
 #define KRI_RUNTIME_HEAP_H
 
@@ -116,8 +117,15 @@ size_t kri_cell_bytes(const struct kri_cell *c);
 
 /* ---- stores ----
  * Every store of a value into a cell goes through these, save the initialising stores of a fresh cell. A release store: another
- * core that reads the pointer sees the cell's contents; it pairs with the data dependency of kri_slot. They are the place of
- * the write barrier that a concurrent collector will need. OBJECT is the cell that SLOT lies in. */
+ * core that reads the pointer sees the cell's contents; it pairs with the data dependency of kri_slot. They are the write
+ * barrier: the first store into a permanent cell puts it into the log (H7). OBJECT is the cell that SLOT lies in. */
+void kri_log_slow(struct kri_cell *object);
+static inline void kri_log(struct kri_cell *object)
+{
+    /* Relaxed: the flag is set with the world stopped, and who finds it cleared needs nothing of the log. */
+    if (KRI_UNLIKELY(kri_load_byte(&object->flags) & KRI_FLAG_UNLOGGED))
+        kri_log_slow(object);
+}
 #ifdef KRI_CHECK_STORES
 void kri_store_checked(struct kri_worker *w, struct kri_cell *object, kr_value *slot, kr_value v);
 #endif
@@ -127,8 +135,8 @@ static inline void kri_store(struct kri_worker *w, struct kri_cell *object, kr_v
     kri_store_checked(w, object, slot, v);
 #else
     (void)w;
-    (void)object;
     kri_store_release((volatile kri_atomic *)&slot->w, v.w);
+    kri_log(object);
 #endif
 }
 /* A relaxed load: racing programs read old or new values, never torn ones. The thread sanitizer knows no data dependencies,
@@ -159,6 +167,10 @@ void kri_mark_word(struct kri_marker *m, uintptr_t word);
 void kri_mark_words(struct kri_marker *m, const void *from, const void *to);
 bool kri_is_marked(struct kri_heap *heap, kr_value v); /* only while the world is stopped */
 
+/* All that exists becomes permanent: no collection marks it, frees it, or looks into it, save what is stored into afterwards.
+ * For the image a program starts with. Nothing happens where that would take more than an eighth of the heap's limit. */
+void kri_heap_make_permanent(struct kri_worker *w);
+
 /* Register V (a cell) so that, when it dies, it is kept once more and put on the list that kri_next_finalizable drains. */
 bool kri_finalize(struct kri_worker *w, kr_value v);
 /* The next dead cell with a finalizer, or NIL. It is an ordinary live value again. */
@@ -168,7 +180,7 @@ kr_value kri_next_finalizable(struct kri_worker *w);
 void kri_with_world_stopped(struct kri_worker *w, void (*f)(struct kri_worker *w, void *arg), void *arg);
 /* Call F for every live cell. World stopped, or one worker. */
 void kri_heap_walk(struct kri_worker *w, void (*f)(struct kri_cell *c, void *arg), void *arg);
-/* Verify H1 to H6 and that every value points to a live cell; the first violation goes to MESSAGE. World gets stopped. */
+/* Verify H1 to H7 and that every value points to a live cell; the first violation goes to MESSAGE. World gets stopped. */
 bool kri_heap_check(struct kri_worker *w, char *message, size_t size);
 
 void kri_heap_get_stats(struct kri_worker *w, struct kri_heap_stats *out);

@@ -1,4 +1,4 @@
-/* heap_check.c -- walking the heap and proving that H1 to H5 of heap.h hold. (H6 needs a copy of the past: Note [checked
+/* heap_check.c -- walking the heap and proving that H1 to H5 and H7 of heap.h hold. (H6 needs a copy of the past: Note [checked
  * stores], store.c.) */
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ static void walk_chunk(struct kri_chunk *chunk, void (*f)(struct kri_cell *c, vo
     while (at < end) {
         struct kri_cell *c = (struct kri_cell *)at;
         at += kri_block_bytes(c->buddy);
-        if (c->cls != KRI_CLASS_FREE && (chunk->state == KRI_CHUNK_SWEPT || kri_marked(c)))
+        if (c->cls != KRI_CLASS_FREE && (chunk->state != KRI_CHUNK_UNSWEPT || kri_marked(c)))
             f(c, arg);
     }
 }
@@ -25,6 +25,10 @@ void kri_heap_walk(struct kri_worker *w, void (*f)(struct kri_cell *c, void *arg
     for (struct kri_chunk *c = w->heap->chunks; c; c = c->next)
         walk_chunk(c, f, arg);
     for (struct kri_chunk *c = w->heap->large; c; c = c->next)
+        f(kri_chunk_tree(c), arg);
+    for (struct kri_chunk *c = w->heap->permanent; c; c = c->next)
+        walk_chunk(c, f, arg);
+    for (struct kri_chunk *c = w->heap->permanent_large; c; c = c->next)
         f(kri_chunk_tree(c), arg);
 }
 
@@ -81,8 +85,12 @@ static bool check_value(struct check *k, const struct kri_cell *c, size_t i)
 {
     kr_value v = c->slot[i];
 
-    if (!kri_is_pointer(v) || kri_find_cell(k->heap, v.w) == kri_ptr(v))
+    if (!kri_is_pointer(v))
         return true;
+    if (kri_find_cell(k->heap, v.w) == kri_ptr(v))
+        return !(c->flags & KRI_FLAG_UNLOGGED) || kri_chunk_of(kri_ptr(v))->state == KRI_CHUNK_PERMANENT ||
+               fail(k, "H7: word %zu of the permanent cell %p, class %u, is %#zx, which is not permanent, and it is not in the log", i,
+                    (const void *)c, c->cls, (size_t)v.w);
     return fail(k, "values: word %zu of cell %p, class %u, is %#zx, no live cell", i, (const void *)c, c->cls, (size_t)v.w);
 }
 
@@ -132,6 +140,8 @@ static bool check_node(struct check *k, struct kri_chunk *chunk, uint32_t offset
             return fail(k, "H5: the free block %p, index %u, is in %s list", (void *)c, index, listed ? "a" : "no");
         return true;
     }
+    if (chunk->state == KRI_CHUNK_PERMANENT && !kri_marked(c))
+        return fail(k, "H7: the permanent cell %p, class %u, has no mark", (void *)c, c->cls);
     return (chunk->state == KRI_CHUNK_UNSWEPT && !kri_marked(c)) || check_values(k, c);
 }
 
@@ -155,6 +165,26 @@ static bool check_large(struct check *k, struct kri_chunk *c)
     if (cell->buddy != KRI_BUDDY_LARGE || cell->cls == KRI_CLASS_FREE)
         return fail(k, "H1: the large object %p has class %u, index %u", (void *)cell, cell->cls, cell->buddy);
     return check_values(k, cell);
+}
+
+/* H7's other half: each cell of the log is permanent and flagged so. */
+static bool check_log(struct check *k)
+{
+    for (size_t i = 0; i < k->heap->log_count; i++)
+        if (kri_chunk_of(k->heap->log[i])->state != KRI_CHUNK_PERMANENT || (k->heap->log[i]->flags & KRI_FLAG_UNLOGGED))
+            return fail(k, "H7: place %zu of the log holds %p, which does not belong there", i, (void *)k->heap->log[i]);
+    return true;
+}
+
+static bool check_permanent(struct check *k)
+{
+    for (struct kri_chunk *c = k->heap->permanent; c; c = c->next)
+        if (c->state != KRI_CHUNK_PERMANENT || !check_chunk(k, c))
+            return fail(k, "H7: the chunk %p is not permanent", (void *)c);
+    for (struct kri_chunk *c = k->heap->permanent_large; c; c = c->next)
+        if (c->state != KRI_CHUNK_PERMANENT || !check_large(k, c))
+            return fail(k, "H7: the large object %p is not permanent", (void *)c);
+    return check_log(k);
 }
 
 /* H2 and H3: nobody carves while the world stands. */
@@ -188,7 +218,7 @@ static bool check_all(struct check *k)
     if (chunks != heap->chunk_count || large != heap->large_count)
         return fail(k, "lists: %zu chunks and %zu large objects, counted %zu and %zu", chunks, large, heap->chunk_count,
                     heap->large_count);
-    return k->good;
+    return k->good && check_permanent(k);
 }
 
 /* After a violation: the lists' members as they were. The lists themselves may be broken. */

@@ -1,15 +1,15 @@
 /* heap_private.h -- what the files of runtime/ know of each other: the heap, its chunks, a worker's private half.
  *
- * heap.c, chunk.c, sweep.c, store.c, heap_check.c, heap_stats.c, system.c are the memory;
+ * heap.c, permanent.c, chunk.c, sweep.c, store.c, heap_check.c, heap_stats.c, system.c are the memory;
  * gate.c, worker.c, collect.c, mark.c, finalize.c stop the workers and mark.
  *
  * A collection, in order (kri_collect, collect.c):
  *   1. the gate is closed; every worker gets kri_close_runs (H3)
- *   2. kri_discipline_lock, kri_sweep_finish_all (H4): from here every mark byte of the heap is zero
+ *   2. kri_discipline_lock, kri_sweep_finish_all (H4): from here every mark byte of the heap is zero, save the permanent ones
  *   3. marking through kri_mark_cell, finalizers, weak cells
  *   4. kri_heap_after_mark, kri_heap_record, kri_discipline_unlock; the gate opens
  *
- * Lock order: workers_lock, then base_lock. discipline_lock before both. None is held at a poll, so none is ever held
+ * Lock order: workers_lock, discipline_lock, base_lock; flags_lock is a leaf. None is held at a poll, so none is ever held
  * by a stopped worker. */
 #ifndef KRI_RUNTIME_HEAP_PRIVATE_H
 #define KRI_RUNTIME_HEAP_PRIVATE_H
@@ -97,7 +97,7 @@ struct kri_heap {
     size_t heap_bytes, peak_bytes;            /* chunks and large objects, as mapped */
     size_t budget;                            /* bytes to hand out until the next collection */
     size_t handed, handed_large;              /* bytes handed out since the last one; those of them in large objects */
-    size_t live_small;                        /* live bytes in chunks, after the last collection */
+    size_t live_small;                        /* live bytes in chunks, after the last collection; without the permanent ones */
     size_t wanted;                            /* bytes a large object waits for at the limit: empty chunks make room */
     uint64_t freed_chunks;                    /* by the last collection */
     unsigned bases;                           /* local bases in use */
@@ -105,9 +105,17 @@ struct kri_heap {
     double factor;                            /* growth: budget = factor x live, see Note [growth] in heap.c */
     struct kri_local_base retired;            /* statistics of workers that are gone */
 
+    /* -- what is permanent: lists and counts are written once with the world stopped -- */
+    struct kri_chunk *permanent, *permanent_large;
+    size_t permanent_chunks, permanent_large_count;
+    size_t permanent_bytes, permanent_cells;
+    pthread_mutex_t flags_lock;               /* guards the next two, and the flags of cells */
+    struct kri_cell **log;                    /* permanent cells that were stored into; room for all there may be */
+    size_t log_count, log_bytes;
+
     /* -- statistics of collections: written with the world stopped, read under base_lock -- */
     uint64_t stop_ns, mark_ns, gc_ns;
-    uint64_t live_bytes;
+    uint64_t live_bytes;                      /* found by the last collection: without what is permanent */
     uint64_t last_end_ns;                     /* CLOCK_MONOTONIC at the end of the last collection */
     uint64_t last_sweep_ns;                   /* sweep_ns then */
     struct kri_gc_record records[KRI_RECORDS];
@@ -133,7 +141,7 @@ void kri_sweep_finish_all(struct kri_heap *heap);
 bool kri_sweep_finish_step(struct kri_heap *heap);
 /* World stopped, marking done. LIVE_BYTES is what the markers found (block sizes: kri_cell_bytes). Empties every list,
  * makes all chunks unswept, frees dead large objects and surplus empty chunks, sets the growth policy; fills heap_bytes,
- * live_bytes, freed_chunks of RECORD. */
+ * live_bytes (what is permanent included), freed_chunks of RECORD. */
 void kri_heap_after_mark(struct kri_heap *heap, uint64_t live_bytes, struct kri_gc_record *record);
 /* The collection is over: counts it and keeps RECORD, complete. World stopped. */
 void kri_heap_record(struct kri_heap *heap, const struct kri_gc_record *record);
@@ -145,6 +153,11 @@ void kri_base_after_fork(struct kri_heap *heap);
 /* The cell that WORD points into, first byte to last, or NULL: not of this heap, a free block, a dead cell of an unswept
  * chunk. World stopped, runs closed. */
 struct kri_cell *kri_find_cell(struct kri_heap *heap, uintptr_t word);
+/* World stopped: all chunks and large objects become permanent ones; a fresh chunk takes their place. False, and nothing
+ * happened: there is no room for one. */
+bool kri_heap_retire_chunks_stw(struct kri_heap *heap);
+/* Set or clear flag bits of a cell. */
+void kri_change_flags(struct kri_cell *c, unsigned clear, unsigned set);
 /* The checks of kri_heap_check, world stopped and runs closed. */
 bool kri_heap_check_stw(struct kri_heap *heap, char *message, size_t size);
 /* Store-checking builds: compare each cell seen by the last collection with its shadow (abort with a message on a store that
@@ -152,6 +165,7 @@ bool kri_heap_check_stw(struct kri_heap *heap, char *message, size_t size);
  * second in kri_heap_after_mark. Nothing in other builds. */
 void kri_shadow_verify(struct kri_heap *heap);
 void kri_shadow_take(struct kri_heap *heap);
+void kri_shadow_take_permanent(struct kri_heap *heap); /* once: they change by kri_store only */
 
 /* Mark C, a cell (exact address, chunk or large). True if it was not marked before; two markers may both be told true, which
  * costs a scan twice and nothing else. The byte's value is the buddy index plus one, so the sweep reads no live cell. */

@@ -28,9 +28,9 @@ void kri_heap_get_stats(struct kri_worker *w, struct kri_heap_stats *out)
     out->sweep_ns = kri_load_relaxed(&heap->sweep_ns);
     out->heap_bytes = heap->heap_bytes;
     out->peak_bytes = heap->peak_bytes;
-    out->live_bytes = heap->live_bytes;
-    out->chunks = heap->chunk_count;
-    out->large_objects = heap->large_count;
+    out->live_bytes = heap->live_bytes + heap->permanent_bytes;
+    out->chunks = heap->chunk_count + heap->permanent_chunks;
+    out->large_objects = heap->large_count + heap->permanent_large_count;
     total = heap->chunk_count * KRI_TREE_GRANULES * KRI_GRANULE;
     used = heap->live_small + heap->handed - heap->handed_large; /* handed to local bases counts as used */
     out->free_bytes = total > used ? total - used : 0;

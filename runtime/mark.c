@@ -702,7 +702,17 @@ static void mark_stacks(struct kri_heap *heap, struct kri_marker *m)
         }
 }
 
-/* Call F for every marked cell. */
+/* What permanent cells refer to that were stored into (H7). */
+static void mark_log(const struct kri_heap *heap, struct kri_marker *m)
+{
+    for (size_t i = 0; i < heap->log_count; i++) {
+        struct kri_cell *next = scan_cell(m, heap->log[i]);
+        if (next)
+            push_entry(m, (uintptr_t)next);
+    }
+}
+
+/* Call F for every marked cell that is not permanent. */
 static void walk_marked(struct kri_heap *heap, void (*f)(struct kri_marker *m, struct kri_cell *c), struct kri_marker *m)
 {
     for (struct kri_chunk *chunk = heap->chunks; chunk; chunk = chunk->next) {
@@ -778,6 +788,8 @@ static void clear_weak(struct kri_mark_state *s)
     if (kri_load_relaxed(&s->weak_overflow)) {
         kri_store_relaxed(&s->weak_overflow, 0);
         walk_marked(s->heap, clear_if_weak, &s->marker[0]);
+        for (size_t i = 0; i < s->heap->log_count; i++)
+            clear_if_weak(&s->marker[0], s->heap->log[i]);
     }
 }
 
@@ -829,6 +841,7 @@ uint64_t kri_mark_all(struct kri_worker *self, struct kri_gc_record *record)
     struct kri_marker *m = begin_marking(s);
     heap->hooks.mark_roots(heap, m);
     mark_stacks(heap, m);
+    mark_log(heap, m);
     kri_finalizers_mark_ready(&s->finalizers, m);
     trace(m);
     /* Weak references go before finalizers run: nobody else finds a cell that is being finalized. */

@@ -20,7 +20,7 @@ unsigned kri_mark_helpers(const struct kri_heap *heap);
 
 /* ---- finalizers (finalize.c) ---- */
 struct kri_finalizers {
-    pthread_mutex_t lock;        /* guards all; a leaf */
+    pthread_mutex_t lock;        /* guards all; before the heap's flags_lock */
     struct kri_cell **waiting;   /* registered cells, held weakly */
     size_t waiting_count;
     struct kri_cell **ready;     /* dead cells, held strongly until kri_next_finalizable: a ring of `capacity` */

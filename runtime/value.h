@@ -78,7 +78,8 @@ static inline kr_value kri_flonum_try(double d)
 }
 
 /* ---- cells ---- */
-/* The first word of every cell. CLS and BUDDY never change while the cell lives; FLAGS is written by byte stores only. */
+/* The first word of every cell. CLS and BUDDY never change while the cell lives; FLAGS is written by byte stores
+ * only, under the heap's flags_lock or with the world stopped. */
 struct kri_cell {
     uint32_t length; /* elements of a vector; a function's signature; else 0 */
     uint16_t cls;    /* index of the class in the VM's table; 0 is a free cell */
@@ -88,7 +89,7 @@ struct kri_cell {
 };
 enum kri_cell_flag {
     KRI_FLAG_FINALIZE = 1, /* registered with a finalizer */
-    KRI_FLAG_LOGGED = 2,   /* reserved to the write barrier */
+    KRI_FLAG_UNLOGGED = 2, /* permanent, and not in the heap's log yet: kri_store puts it there (runtime/permanent.c) */
 };
 enum { KRI_BUDDY_LARGE = 63, KRI_CLASS_FREE = 0 };
 
