@@ -25,7 +25,7 @@ OBJ  := $(SRC:%.c=$B/%.o)
 REPL := $(patsubst %.c,$B/%.o,$(wildcard lisp/repl/*.c))
 VERSION := $(shell sed -n 's/.*KR_VERSION "\(.*\)"/\1/p' lisp/karakuri.h)
 
-.PHONY: all run test check soak bench bench-peers install clean lint packages doc
+.PHONY: all run test check soak bench bench-peers install clean lint packages doc always
 all: bin/karakuri $B/libkarakuri.so
 
 # The Debian packages that are missing; nothing happens when all are there.
@@ -35,9 +35,15 @@ packages:
 	$$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends $$missing >/dev/null; fi
 
 $B/%.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
+	@mkdir -p $(@D); echo "  CC $<"
+	@$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
 -include $(OBJ:.o=.d) $(REPL:.o=.d) $B/lisp/boot/main.d
+
+# Where the library lies is compiled in: another PREFIX compiles it anew.
+$B/prefix: always
+	@mkdir -p $(@D)
+	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' >$@
+$B/lisp/core.o: $B/prefix
 
 # One dispatch jump for each instruction, not one for all: the branch predictor learns the program's sequences.
 ifneq ($(findstring clang,$(CC)),clang)
@@ -45,21 +51,24 @@ $B/lisp/vm.o: KR_CFLAGS += -fno-gcse -fno-crossjumping --param max-goto-duplicat
 endif
 
 # The core library, in the order of loading, is compiled by an executable without it and linked in.
-CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l stream.l system.l thread.l debug.l toplevel.l)
+CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l stream.l system.l unix.l thread.l debug.l toplevel.l)
 $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
-	$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
+	@echo "  LD $@"
+	@$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
 $B/core.fasl: $B/karakuri-boot $(CORE)
 	$B/karakuri-boot $@ $(CORE)
 $B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl
 	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -c $< -o $@
 
 $B/libkarakuri.a: $(OBJ) $B/lisp/boot/image.o
-	@rm -f $@
-	ar rcs $@ $^
+	@rm -f $@; echo "  AR $@"
+	@ar rcs $@ $^
 $B/libkarakuri.so: $(OBJ) $B/lisp/boot/image.o
-	$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.0 -o $@ $^ $(LIBS)
+	@echo "  LD $@"
+	@$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.0 -o $@ $^ $(LIBS)
 $B/karakuri: $(REPL) $B/libkarakuri.a
-	$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
+	@echo "  LD $@"
+	@$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
 bin/karakuri: $B/karakuri
 	@mkdir -p bin
 	cp $< $@.new && mv $@.new $@
@@ -69,31 +78,31 @@ run: bin/karakuri
 
 bench: WANTED := $(BENCH_PACKAGES)
 bench: packages
-	@$(MAKE) all
+	@$(MAKE) -j$$(nproc) all
 	sh bench/run.sh $(if $(QUICK),--quick) $(BENCH)
 bench-peers: packages
-	@$(MAKE) all
+	@$(MAKE) -j$$(nproc) all
 	sh bench/peers.sh
 
 test: WANTED := $(TEST_PACKAGES)
 test: packages
-	@$(MAKE) all
+	@$(MAKE) -j$$(nproc) all
 	sh test/run.sh $(MODE)
 check: WANTED := $(TEST_PACKAGES)
 check: packages
-	sh test/check.sh
+	AFTER_TEST=$(AFTER_TEST) sh test/check.sh
 soak: WANTED := $(TEST_PACKAGES)
 soak: packages
-	@$(MAKE) all
+	@$(MAKE) -j$$(nproc) all
 	sh test/soak.sh
 
 # The tests' executables: one for each file.
 $B/test/unit/%: test/unit/%.c $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CC) $(KR_CFLAGS) -o $@ $^ -lcheck -lsubunit $(LIBS)
-$B/test/embed/%: test/embed/%.c $B/libkarakuri.a
+$B/test/embed/%: test/embed/%.c test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -Ilisp -o $@ $^ $(LIBS)
+	$(CC) $(KR_CFLAGS) -Ilisp -o $@ $(filter %.c %.a,$^) $(LIBS)
 
 lint: $B/libkarakuri.a
 	! grep -n '#include "lisp/' runtime/*.[ch]
@@ -109,7 +118,7 @@ install: all
 	install -m 644 lisp/karakuri.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	cd lib && find . -name '*.l' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/{} \;
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/karakuri/bench bench/*.l
+	cd bench && find . -name "*.l" -not -path "./peers/*" -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/bench/{} \;
 	printf 'prefix=%s\nName: karakuri\nDescription: embeddable multithreaded Lisp for robots\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lkarakuri\nLibs.private: $(LIBS)\n' \
 	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/karakuri.pc
 

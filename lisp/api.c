@@ -1,8 +1,8 @@
 /* api.c -- karakuri.h: the host's side. Between two calls a host is outside the gate; values it was given live in the
  * context's list of locals. */
-#include <stdio.h>
 #include <stdlib.h>
 #include "lisp/init.h"
+#include "lisp/number.h"
 #include "lisp/stream.h"
 
 int kr_abi_version(void) { return KR_ABI_VERSION; }
@@ -10,19 +10,25 @@ kr_vm *kr_context_vm(kr_context *ctx) { return ctx->vm; }
 
 /* ---- in and out of the gate ---- */
 
-/* True if the caller was outside, as hosts are; a kr_function that Lisp called is inside already. */
-static bool enter(kr_context *ctx)
+/* Whether the caller was outside, as hosts are (a kr_function that Lisp called is inside already); and what of its native
+ * stack is answered for meanwhile: something if it came through kr_blocking. */
+struct visit {
+    bool entered;
+    void *native_top;
+};
+
+static struct visit enter(kr_context *ctx)
 {
-    if (kri_inside(ctx->worker))
-        return false;
-    kri_gate_enter(ctx->worker);
-    return true;
+    struct visit v = {.entered = !kri_inside(ctx->worker)};
+    if (v.entered)
+        v.native_top = kri_gate_enter_host(ctx->worker);
+    return v;
 }
 
-static void leave(kr_context *ctx, bool entered)
+static void leave(kr_context *ctx, struct visit v)
 {
-    if (entered)
-        kri_gate_leave_host(ctx->worker);
+    if (v.entered)
+        kri_gate_leave_to(ctx->worker, v.native_top);
 }
 
 kr_context *kr_attach(kr_vm *vm)
@@ -36,32 +42,43 @@ kr_context *kr_attach(kr_vm *vm)
 void kr_detach(kr_context *ctx)
 {
     enter(ctx);
+    kri_release_locks(ctx->worker);
     kri_detach(ctx);
 }
 
 /* ---- keeping values ---- */
 
-static kr_value local(kr_context *ctx, kr_value v)
+/* Room for one more. Whoever runs Lisp asks before it does, so that a result never gets lost for want of a place. */
+static bool reserve_local(kr_context *ctx)
 {
-    if (!kri_is_pointer(v))
-        return v;
-    if (ctx->locals_count == ctx->locals_size) {
-        size_t size = ctx->locals_size ? 2 * ctx->locals_size : 64;
-        kr_value *l = realloc(ctx->locals, size * sizeof *l);
-        if (!l)
-            return KRI_NIL;
-        ctx->locals = l;
-        ctx->locals_size = size;
-    }
-    return ctx->locals[ctx->locals_count++] = v;
+    if (kri_load_relaxed(&ctx->locals_count) < ctx->locals_size)
+        return true;
+    size_t size = ctx->locals_size ? 2 * ctx->locals_size : 64;
+    kr_value *l = realloc(ctx->locals, size * sizeof *l);
+    if (!l)
+        return false;
+    ctx->locals = l;
+    ctx->locals_size = size;
+    return true;
 }
 
-size_t kr_scope_begin(kr_context *ctx) { return ctx->locals_count; }
+/* Inside the gate, with room. */
+static kr_value local(kr_context *ctx, kr_value v)
+{
+    size_t n = kri_load_relaxed(&ctx->locals_count);
+    if (!kri_is_pointer(v))
+        return v;
+    ctx->locals[n] = v;
+    kri_store_relaxed(&ctx->locals_count, n + 1);
+    return v;
+}
+
+size_t kr_scope_begin(kr_context *ctx) { return kri_load_relaxed(&ctx->locals_count); }
 
 void kr_scope_end(kr_context *ctx, size_t scope)
 {
-    if (scope <= ctx->locals_count)
-        ctx->locals_count = scope;
+    if (scope <= kri_load_relaxed(&ctx->locals_count))
+        kri_store_relaxed(&ctx->locals_count, scope);
 }
 
 kr_ref *kr_ref_new(kr_context *ctx, kr_value v)
@@ -70,7 +87,7 @@ kr_ref *kr_ref_new(kr_context *ctx, kr_value v)
     kr_ref *r = malloc(sizeof *r);
     if (!r)
         return NULL;
-    bool entered = enter(ctx);
+    struct visit visit = enter(ctx);
     *r = (kr_ref){.value = v, .vm = vm};
     kri_lock(ctx->worker, &vm->lock);
     r->next = vm->refs;
@@ -78,7 +95,7 @@ kr_ref *kr_ref_new(kr_context *ctx, kr_value v)
         r->next->prev = r;
     vm->refs = r;
     kri_unlock(&vm->lock);
-    leave(ctx, entered);
+    leave(ctx, visit);
     return r;
 }
 
@@ -89,7 +106,7 @@ void kr_unref(kr_context *ctx, kr_ref *ref)
     struct kr_vm *vm = ctx->vm;
     if (!ref)
         return;
-    bool entered = enter(ctx);
+    struct visit visit = enter(ctx);
     kri_lock(ctx->worker, &vm->lock);
     if (ref->next)
         ref->next->prev = ref->prev;
@@ -98,7 +115,7 @@ void kr_unref(kr_context *ctx, kr_ref *ref)
     else
         vm->refs = ref->next;
     kri_unlock(&vm->lock);
-    leave(ctx, entered);
+    leave(ctx, visit);
     free(ref);
 }
 
@@ -106,13 +123,30 @@ void kr_unref(kr_context *ctx, kr_ref *ref)
 
 typedef kr_value protected_function(struct kri_worker *w, void *arg);
 
+struct shielded {
+    protected_function *f;
+    void *arg;
+};
+
+/* A kr_function that calls Lisp is the nearest handler of what goes wrong there: those of the Lisp code around it get to see the
+ * error when the function passes it on. */
+static kr_value call_shielded(struct kri_worker *w, void *arg)
+{
+    const struct shielded *s = arg;
+    return kri_with_binding(w, w->vm->sym.handler_clusters, KRI_NIL, s->f, s->arg);
+}
+
 static kr_status protected_call(kr_context *ctx, protected_function *f, void *arg, kr_value *out)
 {
-    bool entered = enter(ctx);
-    kr_value v;
-    bool ok = kri_protect(ctx->worker, f, arg, &v);
-    v = local(ctx, v);
-    leave(ctx, entered);
+    struct visit visit = enter(ctx);
+    struct shielded s = {f, arg};
+    kr_value v = ctx->vm->memory_condition;
+    bool ok = false;
+    if (reserve_local(ctx)) {
+        ok = ctx->entry ? kri_protect(ctx->worker, call_shielded, &s, &v) : kri_protect(ctx->worker, f, arg, &v);
+        v = local(ctx, v);
+    }
+    leave(ctx, visit);
     if (out)
         *out = v;
     return ok ? KR_OK : KR_ERROR;
@@ -146,12 +180,72 @@ struct call {
     const kr_value *argv;
 };
 
-static kr_value symbol_named(struct kri_worker *w, const char *name) { return kri_read_from_string(w, kri_string(w, name)); }
+/* ---- names ---- */
+
+struct name {
+    kr_value text;   /* upcased, without bars */
+    size_t n;        /* bytes in it */
+    size_t package;  /* bytes of the prefix at its beginning */
+    unsigned colons; /* behind the prefix */
+};
+
+static struct name parse_name(struct kri_worker *w, const char *s)
+{
+    struct name r = {.text = kri_make_string(w, strlen(s))};
+    char *to = (char *)kri_string_of(r.text)->byte;
+    bool bars = false;
+    for (; *s; s++) {
+        if (*s == '\\' && s[1]) {
+            to[r.n++] = *++s;
+        } else if (*s == '|') {
+            bars = !bars;
+        } else if (*s == ':' && !bars && r.colons == 0) {
+            r.package = r.n;
+            r.colons = s[1] == ':' ? 2 : 1;
+            s += r.colons - 1;
+        } else {
+            to[r.n++] = (char)(*s >= 'a' && *s <= 'z' && !bars ? *s - 'a' + 'A' : *s);
+        }
+    }
+    return r;
+}
+
+kr_value kri_symbol_named(struct kri_worker *w, const char *name, bool make)
+{
+    struct name r = parse_name(w, name);
+    const char *text = (const char *)kri_string_of(r.text)->byte;
+    kr_value package = w->vm->pkg_user;
+    if (r.n == r.package)
+        kri_error(w, KRI_E_NO_SYMBOL, kri_string(w, name), "a name");
+    if (r.colons && r.package == 0) {
+        package = w->vm->pkg_keyword;
+    } else if (r.colons) {
+        kr_value prefix = kri_string_n(w, text, r.package);
+        package = kri_find_package(w, prefix);
+        if (kri_is_nil(package))
+            kri_error(w, KRI_E_NO_PACKAGE, prefix, NULL);
+    }
+    text += r.package;
+    r.n -= r.package;
+    if (r.colons == 1 && r.package > 0 && !make) {
+        bool external, found;
+        kr_value symbol = kri_find_symbol(w, text, r.n, package, &external, &found);
+        if (!found || !external)
+            kri_error(w, KRI_E_NO_EXTERNAL, kri_string(w, name), NULL);
+        return symbol;
+    }
+    kr_value symbol = kri_intern(w, text, r.n, package);
+    if (r.colons == 1)
+        kri_export(w, symbol, package);
+    return symbol;
+}
+
+/* ---- calls ---- */
 
 static kr_value call_named(struct kri_worker *w, void *arg)
 {
     const struct call *c = arg;
-    return kri_call(w, symbol_named(w, c->name), c->argc, c->argv);
+    return kri_call(w, kri_symbol_named(w, c->name, false), c->argc, c->argv);
 }
 
 kr_status kr_call(kr_context *ctx, const char *name, int argc, const kr_value *argv, kr_value *out)
@@ -175,12 +269,9 @@ kr_status kr_funcall(kr_context *ctx, kr_value fn, int argc, const kr_value *arg
 static kr_value send_named(struct kri_worker *w, void *arg)
 {
     const struct call *c = arg;
-    char upper[100];
-    size_t n = 0;
-    for (; c->name[n] && n + 1 < sizeof upper; n++)
-        upper[n] = (char)(c->name[n] >= 'a' && c->name[n] <= 'z' ? c->name[n] - 32 : c->name[n]);
-    upper[n] = '\0';
-    return kri_send(w, c->fn, kri_keyword(w, upper), c->argc, c->argv);
+    struct name r = parse_name(w, c->name + (c->name[0] == ':'));
+    kr_value selector = kri_intern(w, (const char *)kri_string_of(r.text)->byte, r.n, w->vm->pkg_keyword);
+    return kri_send(w, c->fn, selector, c->argc, c->argv);
 }
 
 kr_status kr_send(kr_context *ctx, kr_value object, const char *selector, int argc, const kr_value *argv, kr_value *out)
@@ -216,7 +307,7 @@ static kr_value make_reals(struct kri_worker *w, void *arg)
     return v;
 }
 static kr_value make_list(struct kri_worker *w, void *arg) { return kri_list_from(w, ((struct made *)arg)->data, ((struct made *)arg)->n); }
-static kr_value make_symbol(struct kri_worker *w, void *arg) { return symbol_named(w, ((struct made *)arg)->data); }
+static kr_value make_symbol(struct kri_worker *w, void *arg) { return kri_symbol_named(w, ((struct made *)arg)->data, false); }
 
 kr_value kr_nil(void) { return KRI_NIL; }
 bool kr_is_nil(kr_value v) { return kri_is_nil(v); }
@@ -247,22 +338,46 @@ kr_value kr_symbol(kr_context *ctx, const char *name) { return made(ctx, make_sy
 kr_status kr_to_integer(kr_context *ctx, kr_value v, int64_t *n)
 {
     (void)ctx;
-    if (!kri_is_fixnum(v))
-        return KR_BAD_TYPE;
-    *n = kri_fixnum_value(v);
-    return KR_OK;
+    return kri_is_integer(v) && kri_int_to_i64(v, n) ? KR_OK : KR_BAD_TYPE;
+}
+
+struct ratio {
+    kr_value v;
+    double d;
+};
+
+static kr_value ratio_value(struct kri_worker *w, void *arg)
+{
+    struct ratio *r = arg;
+    r->d = kri_to_double(w, r->v);
+    return KRI_NIL;
+}
+
+static kr_status ratio_to_real(kr_context *ctx, kr_value v, double *d)
+{
+    struct ratio r = {.v = v};
+    kr_status status = protected_call(ctx, ratio_value, &r, NULL);
+    *d = r.d;
+    return status == KR_OK ? KR_OK : KR_NO_MEMORY;
 }
 
 kr_status kr_to_real(kr_context *ctx, kr_value v, double *d)
 {
-    (void)ctx;
-    if (kri_is_fixnum(v))
+    switch (kri_number_kind(v)) {
+    case KRI_NUMBER_FIXNUM:
         *d = (double)kri_fixnum_value(v);
-    else if (kri_is_float(v))
+        return KR_OK;
+    case KRI_NUMBER_FLOAT:
         *d = kri_float_value(v);
-    else
+        return KR_OK;
+    case KRI_NUMBER_BIGNUM:
+        *d = kri_int_to_double(v);
+        return KR_OK;
+    case KRI_NUMBER_RATIO:
+        return ratio_to_real(ctx, v, d);
+    default:
         return KR_BAD_TYPE;
-    return KR_OK;
+    }
 }
 
 kr_status kr_to_bytes(kr_context *ctx, kr_value v, char **bytes, size_t *n)
@@ -321,7 +436,7 @@ struct host_function {
 static kr_value host_call(struct kri_worker *w, int argc, kr_value *argv)
 {
     kr_context *ctx = w->ctx;
-    const struct host_function *h = (const struct host_function *)kri_function_of(w->callee)->captured[0].w;
+    const struct host_function *h = (const struct host_function *)kri_slot(&kri_function_of(w->callee)->captured[0]).w;
     size_t scope = kr_scope_begin(ctx);
     kr_value v = h->fn(ctx, argc, argv, h->user);
     kr_scope_end(ctx, scope);
@@ -337,14 +452,14 @@ static kr_value define(struct kri_worker *w, void *arg)
 {
     const struct definition *d = arg;
     struct kr_vm *vm = w->vm;
-    kr_value symbol = symbol_named(w, d->name);
-    if (!kri_is_symbol(symbol) || kri_is_nil(symbol))
+    kr_value symbol = kri_symbol_named(w, d->name, true);
+    if (kri_is_nil(symbol))
         kri_error(w, KRI_E_NO_SYMBOL, symbol, "the name of a function");
     kr_value fn = kri_make_builtin(w, symbol, host_call, d->arglist, d->doc);
     struct host_function *h = (struct host_function *)kri_make(w, KRI_CLASS_BYTES, 16, 2);
     h->fn = d->host.fn;
     h->user = d->host.user;
-    kri_function_of(fn)->captured[0] = kri_value_of(h);
+    kri_store(w, kri_ptr(fn), &kri_function_of(fn)->captured[0], kri_value_of(h));
     struct kri_symbol *s = kri_symbol_of(vm, symbol);
     kri_store(w, &s->head, &s->function, fn);
     return symbol;
@@ -356,19 +471,49 @@ kr_status kr_define(kr_context *ctx, const char *name, const char *arglist, cons
     return protected_call(ctx, define, &d, NULL);
 }
 
+/* Also from below kr_blocking: the frame that is unwound to expects to be inside. */
 void kr_raise(kr_context *ctx, const char *message)
 {
+    enter(ctx);
     kri_error(ctx->worker, KRI_E_USER, KRI_NIL, "%s", message);
+}
+
+void kr_reraise(kr_context *ctx, kr_value condition)
+{
+    struct kri_worker *w = ctx->worker;
+    enter(ctx);
+    if (kri_is_pointer(condition) && kri_derivedp(ctx->vm, condition, ctx->vm->classes[KRI_CLASS_ERROR].object))
+        kri_raise(w, condition);
+    if (!kri_is_nil(condition))
+        kri_error(w, KRI_E_TYPE_MISMATCH, condition, "a condition expected");
+    /* A throw. Its catcher is sought anew: it may have been left since. */
+    kr_value *h = ctx->thrown >= 0 ? kri_find_handler(ctx, (enum kri_handler_kind)ctx->thrown, ctx->thrown_tag) : NULL;
+    if (h)
+        kri_unwind_to(w, h, ctx->thrown_value);
+    kri_error(w, KRI_E_INTERRUPT, KRI_NIL, NULL);
 }
 
 void kr_interrupt(kr_context *ctx) { kri_request(ctx->worker, KRI_REQUEST_INTERRUPT); }
 
-void kr_blocking(kr_context *ctx, void (*block)(void *arg), void *arg) { kri_blocking(ctx->worker, block, arg); }
-void kr_unblocking(kr_context *ctx, void (*f)(void *arg), void *arg) { kri_unblocking(ctx->worker, f, arg); }
+void kr_blocking(kr_context *ctx, void (*block)(void *arg), void *arg)
+{
+    if (kri_inside(ctx->worker))
+        kri_blocking(ctx->worker, block, arg);
+    else
+        block(arg);
+}
+
+void kr_unblocking(kr_context *ctx, void (*f)(void *arg), void *arg)
+{
+    if (kri_inside(ctx->worker))
+        f(arg);
+    else
+        kri_unblocking(ctx->worker, f, arg);
+}
 
 void kr_collect(kr_context *ctx)
 {
-    bool entered = enter(ctx);
+    struct visit visit = enter(ctx);
     kri_collect(ctx->worker, KRI_GC_REQUEST);
-    leave(ctx, entered);
+    leave(ctx, visit);
 }

@@ -69,6 +69,37 @@ KR_BUILTIN(instantiate, "instantiate", "(class &optional size)",
     return kri_instantiate(w, cls, size);
 }
 
+struct change {
+    struct kri_cell *cell;
+    uint16_t cls;
+};
+
+static void change_class(struct kri_worker *w, void *arg)
+{
+    (void)w;
+    struct change *c = arg;
+    c->cell->cls = c->cls;
+}
+
+KR_BUILTIN(become, "become", "(vector class)",
+           "Make VECTOR an instance of the vector class CLASS, whose elements are of the same type. Returns VECTOR. Error: other classes.")
+{
+    struct kr_vm *vm = w->vm;
+    kr_value cls = kri_arg_class(w, argv, 1);
+    unsigned n = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix);
+    enum kri_element from = kri_element(vm, argv[0]);
+    if (from == KRI_ELEMENT_NONE || vm->classes[n].element == KRI_ELEMENT_NONE)
+        kri_error(w, KRI_E_USER, argv[0], "vector class or number expected");
+    if (from != vm->classes[n].element)
+        kri_error(w, KRI_E_USER, argv[0], "element type mismatch");
+    if (vm->classes[n].fixed_size >= 0 && (size_t)vm->classes[n].fixed_size != kri_length(argv[0]))
+        kri_error(w, KRI_E_VECTOR_DIMENSION, argv[0], NULL);
+    /* Elsewhere a cell's class never changes; here the layout stays the same, and nobody looks meanwhile. */
+    struct change c = {kri_ptr(argv[0]), (uint16_t)n};
+    kri_with_world_stopped(w, change_class, &c);
+    return argv[0];
+}
+
 static struct kri_cell *slot_holder(struct kri_worker *w, kr_value *argv, size_t *index)
 {
     struct kr_vm *vm = w->vm;
@@ -160,6 +191,6 @@ KR_BUILTIN(method_cache, "sys::method-cache", "()", "(hits misses) of this threa
 }
 
 const struct kri_builtin *const kri_builtins_object[] = {
-    &send_def, &send_message_def, &find_method_def, &class_def, &derivedp_def, &subclassp_def, &classp_def, &instantiate_def,
+    &send_def, &send_message_def, &find_method_def, &class_def, &derivedp_def, &subclassp_def, &classp_def, &become_def, &instantiate_def,
     &slot_def, &setslot_def, &slot_by_name_def, &define_class_def, &define_method_def, &delete_method_def, &class_by_index_def, &all_classes_def,
     &method_cache_def, NULL};

@@ -14,10 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 #include "lisp/init.h"
+#include "lisp/stream.h"
 
 enum { STRIPES = 16, DEFAULT_NATIVE_STACK = 1 << 20 };
 
-enum thread_state { THREAD_STARTING, THREAD_IDLE, THREAD_REQUESTED, THREAD_RUNNING, THREAD_DONE, THREAD_ENDED, THREAD_FAILED_START };
+enum thread_state { THREAD_STARTING, THREAD_IDLE, THREAD_REQUESTED, THREAD_RUNNING, THREAD_DONE, THREAD_ENDING, THREAD_ENDED, THREAD_FAILED_START };
 
 struct pool_thread {
     struct kr_vm *vm;
@@ -25,6 +26,8 @@ struct pool_thread {
     pthread_t tid;
     unsigned number;            /* 1 and up; the thread object's id */
     enum thread_state state;
+    bool made;                  /* tid is to be joined */
+    bool asked;                 /* to stop what it runs */
     bool reserved;              /* by sys:thread, until wait-thread */
     bool failed;                /* result is a condition */
     kr_value object;            /* also in sys:*threads* and vm->roots */
@@ -40,7 +43,7 @@ struct kri_threads {
     pthread_cond_t changed;     /* some thread's state changed */
     struct pool_thread **thread;
     unsigned count, size;
-    bool stopping;
+    enum kri_stopping stopping;
     struct stripe stripe[STRIPES];
 };
 
@@ -90,6 +93,12 @@ static struct timespec after_ms(long ms)
     return t;
 }
 
+static bool is_past(const struct timespec *t)
+{
+    struct timespec now = after_ms(0);
+    return now.tv_sec > t->tv_sec || (now.tv_sec == t->tv_sec && now.tv_nsec >= t->tv_nsec);
+}
+
 static void wait_forever(void *arg)
 {
     struct wait *x = arg;
@@ -122,8 +131,6 @@ static kr_value run_job(struct kri_worker *w, void *arg)
     return kri_call(w, kri_symbol_function(w->vm, w->vm->sym.apply), 2, argv);
 }
 
-static void release_held(struct kri_worker *w);
-
 static void report_failure(struct kri_worker *w, const struct pool_thread *p, kr_value condition)
 {
     char where[40];
@@ -136,12 +143,15 @@ struct thread_wait {
     struct pool_thread *p;
 };
 
+/* Who has been claimed must wait for the request, also at the end: the claimer is at work on this context. */
 static void wait_for_request(void *arg)
 {
     struct thread_wait *x = arg;
     pthread_mutex_lock(&x->t->lock);
-    while (x->p->state != THREAD_REQUESTED && !x->t->stopping)
+    while (x->p->state != THREAD_REQUESTED && !(x->t->stopping && x->p->state != THREAD_STARTING))
         pthread_cond_wait(&x->t->changed, &x->t->lock);
+    x->p->state = x->p->state == THREAD_REQUESTED ? THREAD_RUNNING : THREAD_ENDING;
+    x->p->asked = false;
     pthread_mutex_unlock(&x->t->lock);
 }
 
@@ -178,15 +188,13 @@ static void *thread_main(void *arg)
         struct thread_wait x = {t, p};
         kri_blocking(w, wait_for_request, &x);
         kri_lock(w, &t->lock);
-        bool go = p->state == THREAD_REQUESTED;
-        if (go)
-            p->state = THREAD_RUNNING;
+        bool go = p->state == THREAD_RUNNING;
         kri_unlock(&t->lock);
         if (!go)
             break;
         kr_value result;
         bool ok = kri_protect(w, run_job, p, &result);
-        release_held(w);
+        kri_release_locks(w);
         struct kri_thread *cell = thread_cell(p->object);
         kri_store(w, &cell->head, &cell->result, result);
         kri_lock(w, &t->lock);
@@ -258,7 +266,6 @@ static struct pool_thread *thread_new(struct kri_worker *w, const char **why)
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, DEFAULT_NATIVE_STACK);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     /* Signals are the host's affair: threads of the pool take none. */
     sigset_t all_signals, old;
     sigfillset(&all_signals);
@@ -267,6 +274,7 @@ static struct pool_thread *thread_new(struct kri_worker *w, const char **why)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
     kri_lock(w, &t->lock);
+    p->made = error == 0;
     if (error)
         p->state = THREAD_FAILED_START;
     while (p->state == THREAD_STARTING) {
@@ -342,6 +350,16 @@ static kr_value hand_out(struct kri_worker *w, int argc, kr_value *argv, bool re
     }
     for (size_t i = 0; i < to->dynamic_size; i++)
         to->dynamic[i] = i < from->dynamic_size ? from->dynamic[i] : KRI_UNBOUND;
+    /* But not its handlers: they leave by a throw to frames that the other thread does not have. */
+    const kr_value own[] = {w->vm->sym.handler_clusters, w->vm->sym.error_handler};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        size_t index = (size_t)kri_fixnum_value(kri_symbol_of(w->vm, own[i])->special);
+        if (!kri_dynamic_ensure(to, index)) {
+            set_state(w, p, THREAD_IDLE);
+            kri_error_memory(w, 0);
+        }
+        to->dynamic[index] = KRI_NIL;
+    }
     kr_value object = p->object;
     kri_lock(w, &t->lock);
     p->state = THREAD_REQUESTED;
@@ -453,13 +471,15 @@ KR_BUILTIN(interrupt_thread, "sys:interrupt-thread", "(thread &optional function
 
 /* ---- the end ---- */
 
-bool kri_threads_stopping(struct kri_worker *w)
+enum { GRACE_MS = 1000 }; /* for cleanup forms when the VM ends */
+
+enum kri_stopping kri_threads_stopping(struct kri_worker *w)
 {
     struct kri_threads *t = threads_of(w);
     if (!t || kri_is_nil(w->ctx->thread))
-        return false;
+        return KRI_STOPPING_NOT;
     kri_lock(w, &t->lock);
-    bool stopping = t->stopping;
+    enum kri_stopping stopping = t->stopping;
     kri_unlock(&t->lock);
     return stopping;
 }
@@ -470,14 +490,19 @@ void kri_threads_stop(struct kri_worker *w)
     if (!t)
         return;
     kri_lock(w, &t->lock);
-    t->stopping = true;
-    for (;;) {
+    t->stopping = KRI_STOPPING;
+    /* Asked once, a thread unwinds and runs its cleanup forms. If it is still there after a while it is asked again and again. */
+    for (const struct timespec until = after_ms(GRACE_MS);;) {
         bool alive = false;
+        if (is_past(&until))
+            t->stopping = KRI_STOPPING_NOW;
         for (unsigned i = 0; i < t->count; i++) {
             struct pool_thread *p = t->thread[i];
             alive |= p->state != THREAD_ENDED && p->state != THREAD_FAILED_START;
-            if (p->ctx && p->state == THREAD_RUNNING)
+            if (p->ctx && p->state == THREAD_RUNNING && (!p->asked || t->stopping == KRI_STOPPING_NOW)) {
+                p->asked = true;
                 kri_request(p->ctx->worker, KRI_REQUEST_INTERRUPT);
+            }
         }
         pthread_cond_broadcast(&t->changed);
         for (int i = 0; i < STRIPES; i++)
@@ -488,8 +513,12 @@ void kri_threads_stop(struct kri_worker *w)
         kri_blocking(w, wait_outside, &x);
     }
     kri_unlock(&t->lock);
-    for (unsigned i = 0; i < t->count; i++)
+    /* They are past their last look at the VM, but not necessarily past their last instruction. */
+    for (unsigned i = 0; i < t->count; i++) {
+        if (t->thread[i]->made)
+            pthread_join(t->thread[i]->tid, NULL);
         free(t->thread[i]);
+    }
     free(t->thread);
     for (int i = 0; i < STRIPES; i++) {
         pthread_mutex_destroy(&t->stripe[i].lock);
@@ -518,6 +547,7 @@ KR_BUILTIN(fork, "unix:fork", "()",
 {
     struct kr_vm *vm = w->vm;
     struct fork f;
+    kri_stream_flush(w, kri_special(w, vm->sym.standard_output)); /* or the child would write it again */
     fflush(NULL);
     kri_with_world_stopped(w, fork_stopped, &f);
     if (f.pid < 0)
@@ -640,7 +670,7 @@ static void lock_release(struct kri_worker *w, kr_value lock)
     }
 }
 
-static void release_held(struct kri_worker *w)
+void kri_release_locks(struct kri_worker *w)
 {
     while (w->ctx->held_count > 0) {
         kr_value lock = w->ctx->held[w->ctx->held_count - 1];

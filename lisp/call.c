@@ -15,6 +15,7 @@ static void entry_push(struct kri_worker *w, struct kri_entry *e, kr_value *reco
     e->base = ctx->base;
     e->top = ctx->top;
     e->pc = ctx->pc;
+    e->locals = kri_load_relaxed(&ctx->locals_count);
     e->barrier = barrier;
     record[0] = kri_tag_pointer(ctx->handler);
     record[1] = kri_fixnum(KRI_HANDLER_NATIVE);
@@ -25,9 +26,8 @@ static void entry_push(struct kri_worker *w, struct kri_entry *e, kr_value *reco
 }
 
 /* Restore what the entry found; SEGMENT is the one from before its record was placed. */
-static void entry_pop(struct kri_worker *w, struct kri_entry *e, struct kri_segment *segment)
+static void entry_pop(struct kr_context *ctx, struct kri_entry *e, struct kri_segment *segment)
 {
-    struct kr_context *ctx = w->ctx;
     ctx->handler = kri_op_previous(e->handler);
     ctx->entry = e->prev;
     ctx->base = e->base;
@@ -36,6 +36,9 @@ static void entry_pop(struct kri_worker *w, struct kri_entry *e, struct kri_segm
     if (ctx->segment != segment)
         kri_segment_unlink_to(ctx, segment);
 }
+
+/* Unwinding has come to E: no C function that was called from it goes on, so what they kept as hosts goes. */
+static void drop_locals(struct kr_context *ctx, const struct kri_entry *e) { kri_store_relaxed(&ctx->locals_count, e->locals); }
 
 /* Not inlined: gcc's setjmp and longjmp may not meet in one function. */
 _Noreturn static KRI_NOINLINE void unwind_on(struct kri_worker *w)
@@ -123,14 +126,14 @@ static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const
         done = kri_run(w, base, code->instr, false, &result);
     } else {
         /* Raised below: some builtin that the loop called, or the arrangement. Go on unwinding inside the loop. */
-        w = ctx->worker;
+        drop_locals(ctx, &e);
         ctx->top = NULL;
-        done = kri_run(w, NULL, NULL, true, &result);
+        done = kri_run(ctx->worker, NULL, NULL, true, &result);
     }
     ctx->depth--;
-    entry_pop(w, &e, segment);
+    entry_pop(ctx, &e, segment);
     if (!done)
-        unwind_on(w);
+        unwind_on(ctx->worker);
     return result;
 }
 
@@ -232,23 +235,38 @@ kr_value kri_coerce_function(struct kri_worker *w, kr_value fn)
 
 /* ---- protection ---- */
 
+/* What a throw that ends here wanted, for who passes it on (kr_reraise). The frame it was meant for is an older one. */
+static void remember_throw(struct kr_context *ctx, const struct kri_entry *e)
+{
+    const kr_value *h = ctx->unwind_target;
+    bool thrown = h && h != e->handler;
+    ctx->thrown = thrown ? (int)kri_handler_kind(h) : -1;
+    ctx->thrown_tag = thrown ? h[2] : KRI_NIL;
+    ctx->thrown_value = thrown ? ctx->unwind_value : KRI_NIL;
+}
+
 bool kri_protect(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void *arg), void *arg, kr_value *result)
 {
     struct kr_context *ctx = w->ctx;
     struct kri_segment *segment = ctx->segment;
     struct kri_entry e;
-    kr_value *top = kri_stack_reserve(w, KRI_HANDLER_WORDS + KRI_FRAME_SLACK);
+    kr_value *top = kri_stack_try(w, KRI_HANDLER_WORDS + KRI_FRAME_SLACK);
+    if (!top) {
+        *result = w->vm->stack_condition;
+        return false;
+    }
     entry_push(w, &e, top, true);
     ctx->top = top + KRI_HANDLER_WORDS;
     if (KRI_SETJMP(e.jump) == 0) {
         *result = f(w, arg);
-        entry_pop(w, &e, segment);
+        entry_pop(ctx, &e, segment);
         return true;
     }
-    w = ctx->worker;
+    drop_locals(ctx, &e);
+    remember_throw(ctx, &e);
     unwind_bindings(ctx, &e);
     kr_value value = ctx->unwind_target == e.handler ? ctx->unwind_value : KRI_NIL;
-    entry_pop(w, &e, segment);
+    entry_pop(ctx, &e, segment);
     kri_overflow_end(ctx);
     ctx->unwind_target = NULL;
     ctx->unwind_value = KRI_NIL;
@@ -267,17 +285,17 @@ kr_value kri_unwind_protect(struct kri_worker *w, kr_value (*f)(struct kri_worke
     ctx->top = top + KRI_HANDLER_WORDS;
     if (KRI_SETJMP(e.jump) == 0) {
         kr_value result = f(w, arg);
-        entry_pop(w, &e, segment);
+        entry_pop(ctx, &e, segment);
         cleanup(w, arg);
         return result;
     }
-    w = ctx->worker;
+    drop_locals(ctx, &e);
     unwind_bindings(ctx, &e);
-    entry_pop(w, &e, segment);
+    entry_pop(ctx, &e, segment);
     kr_value *target = ctx->unwind_target;
     kr_value value = ctx->unwind_value;
-    cleanup(w, arg);
-    kri_unwind_to(w, target, value);
+    cleanup(ctx->worker, arg);
+    kri_unwind_to(ctx->worker, target, value);
 }
 
 kr_value kri_with_binding(struct kri_worker *w, kr_value symbol, kr_value value, kr_value (*f)(struct kri_worker *w, void *arg), void *arg)

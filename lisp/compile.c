@@ -167,7 +167,7 @@ static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value nam
     }
     f->body = kri_analyse(&c, form);
     kr_value code = kri_generate(&c, f);
-    struct kri_function *fn = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, KRI_SIGNATURE(0), (size_t)count + 1);
+    struct kri_function *fn = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, kri_signature((const struct kri_code *)code.w), (size_t)count + 1);
     fn->code = code;
     for (int i = 0; i < count; i++)
         fn->captured[i] = values[i];
@@ -387,11 +387,22 @@ KR_BUILTIN(eval_in, "lisp::%eval-in", "(form names &rest values)",
     for (int i = 2 + method; i < argc; i++)
         if (!kri_has_class(argv[i], KRI_CLASS_BOX))
             kri_argument_error(w, i, argv[i], KRI_E_TYPE_MISMATCH);
-    kr_value value;
-    if (!kri_is_pointer(argv[0]))
-        return argv[0];
-    value = compile_inside(w, argv[0], names, argc - 2, argv + 2);
-    return kri_tail_call(w, value, 0);
+    kr_value form = argv[0];
+    for (;;) { /* the forms of a progn one after the other, as at top level: each may define what the next uses */
+        bool expanded = kri_is_pointer(form);
+        if (!expanded)
+            return form;
+        while (expanded)
+            form = kri_macroexpand1(w, form, &expanded);
+        if (!kri_is_cons(form) || !kri_eq(kri_car(form), w->vm->sym.progn) || !kri_is_cons(kri_cdr(form)))
+            break;
+        kr_value rest = kri_cdr(form);
+        kri_form_length(w, rest, form, KRI_E_LISP_FORM);
+        for (; kri_is_cons(kri_cdr(rest)); rest = kri_cdr(rest))
+            kri_call(w, compile_inside(w, kri_car(rest), names, argc - 2, argv + 2), 0, NULL);
+        form = kri_car(rest);
+    }
+    return kri_tail_call(w, compile_inside(w, form, names, argc - 2, argv + 2), 0);
 }
 
 KR_BUILTIN(macroexpand_1, "macroexpand-1", "(form)", "If FORM is a call of a global macro return its expansion, one step; else FORM itself.")

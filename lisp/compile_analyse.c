@@ -185,6 +185,11 @@ static struct kri_node *slot_node(struct kri_compiler *c, struct kri_scope *s, k
             n->kid[0] = value;
         return kri_node_seal(n);
     }
+    if (slot == 0 && !value && c->vm->classes[kri_fixnum_value(kri_metaclass_of(s->value)->cix)].element != KRI_ELEMENT_NONE) {
+        struct kri_node *l = call_node(c, kri_compiler_symbol(c, "LENGTH"), 1); /* a vector's only slot is in its header */
+        l->kid[0] = var_node(c, s->var);
+        return l;
+    }
     struct kri_node *n = call_node(c, kri_compiler_symbol(c, value ? "SETSLOT" : "SLOT"), value ? 4 : 3);
     n->kid[0] = var_node(c, s->var);
     n->kid[1] = kri_node_const(c, s->value);
@@ -292,8 +297,10 @@ kr_value kri_take_declarations(struct kri_compiler *c, kr_value *body, kr_value 
     kr_value specials = KRI_NIL;
     for (; kri_is_cons(*body); *body = kri_cdr(*body)) {
         kr_value form = kri_car(*body);
-        if (doc && kri_is_nil(*doc) && kri_is_string(c->vm, form) && kri_is_cons(kri_cdr(*body))) {
+        if (doc && kri_is_nil(*doc) && kri_is_string(c->vm, form)) {
             *doc = kri_keep(c, form);
+            if (!kri_is_cons(kri_cdr(*body)))
+                break; /* the only form is the value, too */
             continue;
         }
         if (!kri_is_cons(form) || !kri_eq(kri_car(form), c->vm->sym.declare))
@@ -741,7 +748,8 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
     if (!kri_is_symbol(head) || kri_is_nil(head)) {
         if (is_lambda(c, head))
             return analyse_lambda_call(c, head, arguments, form, false);
-        kri_error(c->w, KRI_E_ILLEGAL_FUNCTION, head, "at the head of %V", form);
+        kri_error(c->w, kri_is_nil(head) ? KRI_E_UNDEFINED : kri_is_cons(head) ? KRI_E_LAMBDA_FORM : KRI_E_ILLEGAL_FUNCTION, head,
+                  "at the head of %V", form);
     }
     struct kri_scope *local = find_function(c, head);
     if (local && local->kind == KRI_SCOPE_MACRO) {

@@ -316,9 +316,8 @@ struct kri_fn *kri_analyse_lambda(struct kri_compiler *c, const struct kri_lambd
 
 kr_value kri_function_make(struct kri_compiler *c, struct kri_fn *f)
 {
-    bool fixed = !f->nopt && !f->nkey && !(f->flags & (KRI_CODE_REST | KRI_CODE_KEYS | KRI_CODE_MACRO));
     kr_value code = f->code;
-    struct kri_function *fn = (struct kri_function *)kri_make(c->w, KRI_CLASS_COMPILED_CODE, fixed ? KRI_SIGNATURE(f->nreq) : 0, 1);
+    struct kri_function *fn = (struct kri_function *)kri_make(c->w, KRI_CLASS_COMPILED_CODE, kri_signature((const struct kri_code *)code.w), 1);
     fn->code = code;
     return kri_keep(c, kri_value_of(fn));
 }

@@ -86,15 +86,21 @@ kr_value *kri_context_top(const struct kr_context *ctx)
     return ctx->top ? ctx->top : ctx->base + kri_code_of(ctx->base[-3])->frame;
 }
 
-kr_value *kri_stack_reserve(struct kri_worker *w, size_t words)
+kr_value *kri_stack_try(struct kri_worker *w, size_t words)
 {
     struct kr_context *ctx = w->ctx;
     kr_value *top = kri_context_top(ctx);
     if (top + words <= ctx->segment->limit && top >= ctx->segment->slot)
         return top;
-    if (!kri_segment_link(w, words))
+    return kri_segment_link(w, words) ? ctx->segment->slot : NULL;
+}
+
+kr_value *kri_stack_reserve(struct kri_worker *w, size_t words)
+{
+    kr_value *top = kri_stack_try(w, words);
+    if (!top)
         kri_error_stack(w);
-    return ctx->segment->slot;
+    return top;
 }
 
 struct kr_context *kri_context_new(struct kr_vm *vm)
@@ -107,6 +113,7 @@ struct kr_context *kri_context_new(struct kr_vm *vm)
         return NULL;
     }
     ctx->vm = vm;
+    ctx->thrown = -1;
     ctx->segment = s;
     ctx->stack_words = s->words;
     /* The bottom frame: linkage to itself, no registers. */
@@ -215,7 +222,9 @@ static void mark_context(struct kr_context *ctx, struct kri_marker *m)
     if (ctx->spare)
         memset(ctx->spare->slot, 0, ctx->spare->words * sizeof(kr_value));
     kri_mark_range(m, ctx->dynamic, ctx->dynamic + ctx->dynamic_size);
-    kri_mark_range(m, ctx->locals, ctx->locals + ctx->locals_count);
+    kri_mark_range(m, ctx->locals, ctx->locals + kri_load_relaxed(&ctx->locals_count));
+    kri_mark_value(m, ctx->thrown_tag);
+    kri_mark_value(m, ctx->thrown_value);
     kri_mark_range(m, ctx->held, ctx->held + ctx->held_count);
     kri_mark_value(m, ctx->unwind_value);
     kri_mark_value(m, ctx->thread);

@@ -54,7 +54,11 @@ struct kr_context {
     kr_value unwind_value;
 
     kr_value *locals;                 /* what a host holds between API calls; kr_scope_begin / kr_scope_end */
-    size_t locals_count, locals_size;
+    kri_atomic locals_count;          /* atomic: a host outside the gate may drop some while a collection reads */
+    size_t locals_size;
+
+    int thrown;                       /* a throw that kri_protect stopped last: enum kri_handler_kind, or -1; to what, with what */
+    kr_value thrown_tag, thrown_value;
 
     kr_value *held;                   /* the mutex locks this context holds */
     size_t held_count, held_size;
@@ -79,5 +83,7 @@ struct kr_context *kri_context_new(struct kr_vm *vm);
 void kri_context_free(struct kr_context *ctx);
 /* Room for a frame of WORDS words above ctx->top from C code; links a new segment when needed; raises stack overflow. */
 kr_value *kri_stack_reserve(struct kri_worker *w, size_t words);
+/* The same, or NULL. */
+kr_value *kri_stack_try(struct kri_worker *w, size_t words);
 
 #endif

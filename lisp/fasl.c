@@ -333,8 +333,7 @@ static kr_value get_code(struct reader *r)
 static kr_value function_from(struct kri_worker *w, kr_value code)
 {
     const struct kri_code *c = (const struct kri_code *)code.w;
-    bool fixed = !c->nopt && !c->nkey && !(c->flags & (KRI_CODE_REST | KRI_CODE_KEYS | KRI_CODE_MACRO));
-    struct kri_function *f = (struct kri_function *)kri_make(w, KRI_CLASS_COMPILED_CODE, fixed ? KRI_SIGNATURE(c->nreq) : 0, 1);
+    struct kri_function *f = (struct kri_function *)kri_make(w, KRI_CLASS_COMPILED_CODE, kri_signature(c), 1);
     f->code = code;
     return kri_value_of(f);
 }

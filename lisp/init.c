@@ -62,20 +62,37 @@ static void after_gc(struct kri_worker *w)
         kri_protect(w, run_hook, NULL, &ignored); /* an error in a hook must not hit the code that happened to poll */
 }
 
+/* Cleanup forms up to E are not run: they had their time. Bindings and what C code left to be tidied are undone as ever. */
+static void forget_cleanups(struct kr_context *ctx, const struct kri_entry *e)
+{
+    for (kr_value *h = ctx->handler; h != e->handler; h = kri_op_previous(h))
+        if (kri_handler_kind(h) == KRI_HANDLER_UNWIND) {
+            h[1] = kri_fixnum((intptr_t)(kri_handler_target(h) << 3 | KRI_HANDLER_CATCH));
+            h[2] = KRI_UNBOUND;
+        }
+}
+
+/* This thread is to end. No handler is asked. */
+_Noreturn static void stop_thread(struct kri_worker *w, enum kri_stopping how)
+{
+    struct kri_entry *e = w->ctx->entry; /* there is one: a thread's job runs in kri_protect */
+    while (!e->barrier)
+        e = e->prev;
+    if (how == KRI_STOPPING_NOW)
+        forget_cleanups(w->ctx, e);
+    kri_unwind_to(w, e->handler, KRI_NIL);
+}
+
 static void interrupt(struct kri_worker *w)
 {
     struct kr_vm *vm = w->vm;
-    if (kri_threads_stopping(w)) {
-        /* No handler is asked: cleanups run, and the thread ends. */
-        struct kri_entry *e = w->ctx->entry;
-        while (e && !e->barrier)
-            e = e->prev;
-        kri_unwind_to(w, e ? e->handler : NULL, KRI_NIL);
-    }
-    pthread_mutex_lock(&vm->lock);
+    enum kri_stopping how = kri_threads_stopping(w);
+    if (how != KRI_STOPPING_NOT && w->ctx->entry)
+        stop_thread(w, how);
+    kri_lock(w, &vm->lock); /* who has it may be waiting for a collection that waits for us */
     kr_value fn = w->ctx->pending_interrupt;
     w->ctx->pending_interrupt = KRI_NIL;
-    pthread_mutex_unlock(&vm->lock);
+    kri_unlock(&vm->lock);
     if (kri_is_nil(fn))
         fn = kri_special(w, vm->sym.interrupt_handler);
     if (kri_is_nil(fn) || kri_eq(fn, KRI_UNBOUND))
@@ -85,24 +102,37 @@ static void interrupt(struct kri_worker *w)
 
 /* ---- attaching ---- */
 
-static void native_bounds(void **base, void **limit)
+static bool native_bounds(void **base, void **limit)
 {
     pthread_attr_t attr;
-    void *low = NULL;
     size_t size = 0;
-    *base = *limit = NULL;
-    if (pthread_getattr_np(pthread_self(), &attr) == 0) {
-        pthread_attr_getstack(&attr, &low, &size);
-        pthread_attr_destroy(&attr);
-    }
-    *base = (char *)low + size;
-    *limit = low;
+    if (pthread_getattr_np(pthread_self(), &attr) != 0)
+        return false;
+    bool known = pthread_attr_getstack(&attr, limit, &size) == 0 && size > 0;
+    pthread_attr_destroy(&attr);
+    *base = known ? (char *)*limit + size : NULL;
+#ifdef KRI_TSAN
+    /* The sanitizer's own record of the stack has room for 65,536 frames. */
+    if (known && size > (size_t)2 << 20)
+        *limit = (char *)*base - ((size_t)2 << 20);
+#endif
+    return known;
+}
+
+/* Without exclusion there is one context only. */
+static bool room_for_context(struct kr_vm *vm)
+{
+    pthread_mutex_lock(&vm->contexts_lock);
+    bool room = !vm->contexts || kri_heap_discipline(vm->heap) != KRI_ALLOC_NONE;
+    pthread_mutex_unlock(&vm->contexts_lock);
+    return room;
 }
 
 struct kr_context *kri_attach(struct kr_vm *vm)
 {
     void *base, *limit;
-    native_bounds(&base, &limit);
+    if (!native_bounds(&base, &limit) || !room_for_context(vm))
+        return NULL;
     struct kri_method_cache *cache = calloc(1, sizeof *cache);
     if (!cache)
         return NULL;
@@ -113,9 +143,8 @@ struct kr_context *kri_attach(struct kr_vm *vm)
     }
     w->vm = vm;
     w->method_cache = cache;
-    if (kri_is_nil(vm->entry_function))
-        kri_bootstrap_functions(w);
-    struct kr_context *ctx = kri_context_new(vm);
+    bool ready = !kri_is_nil(vm->entry_function) || kri_bootstrap_functions(w);
+    struct kr_context *ctx = ready ? kri_context_new(vm) : NULL;
     if (!ctx) {
         kri_worker_free(w);
         free(cache);
@@ -131,6 +160,8 @@ void kri_detach(struct kr_context *ctx)
 {
     struct kri_worker *w = ctx->worker;
     void *cache = w->method_cache;
+    while (ctx->positions)
+        kri_positions_end(w);
     kri_context_free(ctx);
     w->ctx = NULL;
     kri_worker_free(w);
@@ -153,15 +184,15 @@ static kr_value bare_function(struct kri_worker *w, unsigned flags)
     return kri_value_of(f);
 }
 
-void kri_bootstrap_functions(struct kri_worker *w)
+bool kri_bootstrap_functions(struct kri_worker *w)
 {
     struct kr_vm *vm = w->vm;
     vm->entry_function = bare_function(w, 0);
     vm->undefined = bare_function(w, KRI_CODE_UNDEFINED);
     struct kri_cell *name = kri_alloc(w, KRI_CLASS_STRING, 3, 1);
     struct kri_symbol *nil = (struct kri_symbol *)kri_alloc(w, KRI_CLASS_SYMBOL, 0, 7); /* last: it is filled plainly */
-    if (!nil || !name)
-        return;
+    if (!nil || !name || kri_is_nil(vm->entry_function) || kri_is_nil(vm->undefined))
+        return false;
     memcpy(((struct kri_string *)name)->byte, "NIL", 3);
     nil->value = KRI_NIL;
     nil->vtype = kri_fixnum(0);
@@ -169,6 +200,7 @@ void kri_bootstrap_functions(struct kri_worker *w)
     nil->pname = kri_value_of(name);
     nil->special = kri_fixnum(0);
     vm->nil_symbol = kri_value_of(nil);
+    return true;
 }
 
 static void intern_symbols(struct kri_worker *w)
@@ -231,74 +263,18 @@ static void *reserve(size_t bytes)
     return p == MAP_FAILED ? NULL : p;
 }
 
-kr_status kr_vm_new(const kr_config *config, kr_vm **out, kr_context **out_ctx)
-{
-    static const kr_config defaults;
-    static const enum kri_discipline disciplines[] = {[KR_ALLOC_GATE] = KRI_ALLOC_GATE, [KR_ALLOC_RWLOCK] = KRI_ALLOC_RWLOCK,
-                                                      [KR_ALLOC_MUTEX] = KRI_ALLOC_MUTEX, [KR_ALLOC_NONE] = KRI_ALLOC_NONE};
-    if (!config)
-        config = &defaults;
-    struct kr_vm *vm = calloc(1, sizeof *vm);
-    if (!vm)
-        return KR_NO_MEMORY;
-    pthread_mutex_init(&vm->lock, NULL);
-    pthread_mutex_init(&vm->package_lock, NULL);
-    pthread_mutex_init(&vm->contexts_lock, NULL);
-    vm->special_count = 1;
-    vm->method_epoch = 1;
-    vm->stack_limit_words = (config->stack_limit ? config->stack_limit : (size_t)256 << 20) / sizeof(kr_value);
-    vm->max_threads = config->max_threads ? config->max_threads : 256;
-    vm->classes = reserve((KRI_CLASS_MAX + 1) * sizeof *vm->classes);
-    if (!vm->classes)
-        goto fail_classes;
-    const struct kri_heap_config heap_config = {.limit_bytes = config->heap_limit, .initial_bytes = config->heap_initial,
-                                                .discipline = disciplines[config->alloc], .markers = config->markers, .stress = config->stress};
-    static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt};
-    vm->heap = kri_heap_new(&heap_config, &hooks, vm);
-    if (!vm->heap)
-        goto fail_heap;
-    if (!kri_class_init_layouts(vm))
-        goto fail_layouts;
-    struct kr_context *ctx = kri_attach(vm);
-    if (!ctx)
-        goto fail_layouts;
-    kr_value result;
-    bool ok = kri_protect(ctx->worker, init_world, NULL, &result);
-    if (ok && !config->bare) {
-        struct kri_core_load load = {config->library};
-        ok = kri_protect(ctx->worker, kri_load_core, &load, &result);
-        if (!ok)
-            kri_report_error(ctx->worker, result, "while loading the core library");
-        else
-            kri_heap_make_permanent(ctx->worker);
-    }
-    if (!ok)
-        goto fail_world;
-    kri_gate_leave_host(ctx->worker);
-    *out = vm;
-    *out_ctx = ctx;
-    return KR_OK;
-fail_world:
-    kri_detach(ctx);
-fail_layouts:
-    kri_heap_free(vm->heap);
-fail_heap:
-    kri_classes_free(vm);
-fail_classes:
-    free(vm);
-    return KR_NO_MEMORY;
-}
-
-void kr_vm_free(kr_context *ctx)
+/* W is the last worker, inside the gate. */
+static void release_world(struct kr_context *ctx)
 {
     struct kr_vm *vm = ctx->vm;
-    struct kri_worker *w = ctx->worker;
-    if (!kri_inside(w))
-        kri_gate_enter(w);
-    kri_threads_stop(w);
-    kri_streams_finish(w);
+    kri_threads_stop(ctx->worker);
+    kri_streams_close(ctx->worker);
     kri_detach(ctx);
     kri_heap_free(vm->heap);
+}
+
+static void release_vm(struct kr_vm *vm)
+{
     for (struct kr_ref *r = vm->refs, *next; r; r = next) {
         next = r->next;
         free(r);
@@ -309,6 +285,84 @@ void kr_vm_free(kr_context *ctx)
     pthread_mutex_destroy(&vm->contexts_lock);
     free((char *)(uintptr_t)vm->library);
     free(vm);
+}
+
+/* Everything in Lisp; what fails is reported, since no VM is left to ask. */
+static kr_status make_world(struct kr_context *ctx, const kr_config *config)
+{
+    struct kr_vm *vm = ctx->vm;
+    struct kri_core_load load = {config->library};
+    kr_value result;
+    bool ok = kri_protect(ctx->worker, init_world, NULL, &result);
+    if (ok && !config->bare)
+        ok = kri_protect(ctx->worker, kri_load_core, &load, &result);
+    if (ok && !config->bare)
+        kri_heap_make_permanent(ctx->worker);
+    if (ok)
+        return KR_OK;
+    if (kri_is_nil(result) || kri_eq(result, vm->memory_condition))
+        return KR_NO_MEMORY;
+    kri_report_error(ctx->worker, result, "while loading the core library");
+    return KR_ERROR;
+}
+
+kr_status kr_vm_new(const kr_config *config, kr_vm **out, kr_context **out_ctx)
+{
+    static const kr_config defaults;
+    static const enum kri_discipline disciplines[] = {[KR_ALLOC_GATE] = KRI_ALLOC_GATE, [KR_ALLOC_RWLOCK] = KRI_ALLOC_RWLOCK,
+                                                      [KR_ALLOC_MUTEX] = KRI_ALLOC_MUTEX, [KR_ALLOC_NONE] = KRI_ALLOC_NONE};
+    if (!config)
+        config = &defaults;
+    if ((unsigned)config->alloc > KR_ALLOC_NONE)
+        return KR_BAD_TYPE;
+    struct kr_vm *vm = calloc(1, sizeof *vm);
+    if (!vm)
+        return KR_NO_MEMORY;
+    pthread_mutex_init(&vm->lock, NULL);
+    pthread_mutex_init(&vm->package_lock, NULL);
+    pthread_mutex_init(&vm->contexts_lock, NULL);
+    vm->special_count = 1;
+    vm->method_epoch = 1;
+    vm->stack_limit_words = (config->stack_limit ? config->stack_limit : (size_t)256 << 20) / sizeof(kr_value);
+    vm->max_threads = config->max_threads ? config->max_threads : 256;
+    kr_status status = KR_NO_MEMORY;
+    vm->classes = reserve((KRI_CLASS_MAX + 1) * sizeof *vm->classes);
+    if (!vm->classes)
+        goto fail_vm;
+    const struct kri_heap_config heap_config = {.limit_bytes = config->heap_limit, .initial_bytes = config->heap_initial,
+                                                .discipline = disciplines[config->alloc], .markers = config->markers, .stress = config->stress};
+    static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt};
+    vm->heap = kri_heap_new(&heap_config, &hooks, vm);
+    if (!vm->heap)
+        goto fail_vm;
+    if (!kri_class_init_layouts(vm))
+        goto fail_heap;
+    struct kr_context *ctx = kri_attach(vm);
+    if (!ctx)
+        goto fail_heap;
+    status = make_world(ctx, config);
+    if (status != KR_OK) {
+        release_world(ctx);
+        goto fail_vm;
+    }
+    kri_gate_leave_host(ctx->worker);
+    *out = vm;
+    *out_ctx = ctx;
+    return KR_OK;
+fail_heap:
+    kri_heap_free(vm->heap);
+fail_vm:
+    release_vm(vm);
+    return status;
+}
+
+void kr_vm_free(kr_context *ctx)
+{
+    struct kr_vm *vm = ctx->vm;
+    if (!kri_inside(ctx->worker))
+        kri_gate_enter(ctx->worker);
+    release_world(ctx);
+    release_vm(vm);
 }
 
 void kri_classes_free(struct kr_vm *vm)

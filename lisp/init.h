@@ -26,15 +26,19 @@ void kri_printer_init(struct kri_worker *w);
 void kri_number_init(struct kri_worker *w);
 void kri_system_init(struct kri_worker *w);
 void kri_thread_init(struct kri_worker *w);
-bool kri_threads_stopping(struct kri_worker *w); /* this is a thread of the pool and the VM is being freed */
+/* W is a thread of the pool and the VM is being freed: it is to unwind, NOW without its cleanup forms. */
+enum kri_stopping { KRI_STOPPING_NOT, KRI_STOPPING, KRI_STOPPING_NOW };
+enum kri_stopping kri_threads_stopping(struct kri_worker *w);
 void kri_streams_finish(struct kri_worker *w);  /* flush what is open */
+void kri_streams_close(struct kri_worker *w);   /* and close it, save the standard three */
 void kri_threads_stop(struct kri_worker *w);    /* end all threads that Lisp made, and wait for them */
-void kri_bootstrap_functions(struct kri_worker *w);
+void kri_release_locks(struct kri_worker *w);   /* those that this context holds */
+bool kri_bootstrap_functions(struct kri_worker *w); /* false: memory is out */
 void kri_lock_outside(void *m);
 /* What finalizing V means: its finalizer function is called with it. */
 void kri_run_finalizer(struct kri_worker *w, kr_value v);
 
-/* Attach the calling thread, inside the gate; and the reverse. */
+/* Attach the calling thread, inside the gate; NULL when memory is out, or for a second context without exclusion. And the reverse. */
 struct kr_context *kri_attach(struct kr_vm *vm);
 void kri_detach(struct kr_context *ctx);
 
@@ -44,6 +48,10 @@ struct kri_core_load {
 kr_value kri_load_core(struct kri_worker *w, void *load); /* lisp/core.c */
 /* Load FILE (an absolute or relative path), compiling each form; lisp/builtin_io.c. */
 void kri_load_path(struct kri_worker *w, const char *path);
+
+/* What a C program calls something: "foo" is in package user, "pkg:foo" and "pkg::foo" as the reader has them, ":foo" a keyword;
+ * letters are upcased, save between bars. MAKE: "pkg:foo" need not be there; it becomes external. Raises NO_PACKAGE and kin. */
+kr_value kri_symbol_named(struct kri_worker *w, const char *name, bool make);
 
 /* The error message of CONDITION as the REPL shows it, and its backtrace; lisp/report.c. */
 kr_value kri_condition_text(struct kri_worker *w, kr_value condition);

@@ -24,6 +24,7 @@ struct kri_entry {
     struct kri_segment *segment; /* as they were, for restoring */
     kr_value *base, *top;
     const kri_instruction *pc;
+    size_t locals;               /* those of host functions above are dropped with them */
     bool barrier;                /* unwinding ends here and becomes a status (kri_protect) */
 };
 

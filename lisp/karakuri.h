@@ -5,7 +5,10 @@
  *   [attached]  from the thread that CTX was attached by, on its vm
  *   [no-gc]     cannot collect       [may-gc] may stop the world and collect
  * A kr_value that a function hands to the host lives until the enclosing kr_scope_end (or, without one, until kr_detach);
- * kr_ref keeps it longer. C functions that Lisp calls may keep values in locals with no ceremony. */
+ * kr_ref keeps it longer. C functions that Lisp calls may keep values in locals with no ceremony; what they were handed is
+ * dropped when they return.
+ * A name is "foo" for a symbol of package USER (which uses LISP), "pkg:foo", "pkg::foo" or ":foo" as in Lisp; letters are upcased
+ * except between bars ("|Foo|"). */
 #ifndef KARAKURI_H
 #define KARAKURI_H
 
@@ -37,9 +40,9 @@ typedef struct kr_ref kr_ref;         /* keeps one value alive until kr_unref */
 
 typedef enum kr_status {
     KR_OK = 0,
-    KR_ERROR,      /* a Lisp error; the out value is its condition */
+    KR_ERROR,      /* a Lisp error; the out value is its condition, or nil if it was a throw that wanted to pass */
     KR_NO_MEMORY,  /* nothing was made */
-    KR_BAD_TYPE    /* the value is not of the type asked for */
+    KR_BAD_TYPE    /* the value is not of the type asked for, or the configuration is wrong */
 } kr_status;
 
 typedef enum kr_alloc {
@@ -65,13 +68,17 @@ typedef struct kr_config {
 /* KR_ABI_VERSION of the library that is linked. [any, no-gc] */
 int kr_abi_version(void);
 
-/* Make a VM and attach the calling thread to it. On success *VM and *CTX are set. CONFIG may be NULL. [any] */
+/* Make a VM and attach the calling thread to it. On success *VM and *CTX are set. CONFIG may be NULL. Otherwise nothing is left
+ * behind; KR_ERROR: the core library could not be loaded, and standard error says why. [any] */
 kr_status kr_vm_new(const kr_config *config, kr_vm **vm, kr_context **ctx);
-/* Detach CTX, the last context attached, and release everything. Threads that Lisp made are stopped first. [attached] */
+/* Detach CTX, the last context attached, and release everything. Threads that Lisp made are stopped first: their cleanup forms run,
+ * for a second at most; one that is within a system call of unknown length (a command, a write to a full pipe) is waited for. Not from within a
+ * kr_function. [attached] */
 void kr_vm_free(kr_context *ctx);
-/* Attach the calling thread to VM; NULL when memory is out. [any] */
+/* Attach the calling thread to VM, once at a time; NULL when memory is out, or for a second context under KR_ALLOC_NONE. It must
+ * keep to the stack that it has now. [any] */
 kr_context *kr_attach(kr_vm *vm);
-/* Detach the calling thread. [attached] */
+/* Detach the calling thread; releases the mutex locks it holds. Not from within a kr_function. [attached] */
 void kr_detach(kr_context *ctx);
 kr_vm *kr_context_vm(kr_context *ctx);
 
@@ -83,20 +90,22 @@ kr_ref *kr_ref_new(kr_context *ctx, kr_value v);
 kr_value kr_ref_value(const kr_ref *ref);
 void kr_unref(kr_context *ctx, kr_ref *ref);
 
-/* Read and evaluate all forms of TEXT, which is not kept. *OUT receives the last value, or on KR_ERROR the condition. OUT may
+/* The next five may be nested in a kr_function. An error in them comes back to it and not to handlers of the Lisp code around it;
+ * kr_reraise passes it on.
+ * Read and evaluate all forms of TEXT, which is not kept. *OUT receives the last value, or on KR_ERROR the condition. OUT may
  * be NULL. [attached, may-gc] */
 kr_status kr_eval_string(kr_context *ctx, const char *text, kr_value *out);
 /* Load the file PATH (sought along *load-path*). [attached, may-gc] */
 kr_status kr_load_file(kr_context *ctx, const char *path, kr_value *out);
-/* Call the function that NAME ("foo", "pkg:foo") names. [attached, may-gc] */
+/* Call the function that NAME names. [attached, may-gc] */
 kr_status kr_call(kr_context *ctx, const char *name, int argc, const kr_value *argv, kr_value *out);
 /* Call FN, a function or symbol. [attached, may-gc] */
 kr_status kr_funcall(kr_context *ctx, kr_value fn, int argc, const kr_value *argv, kr_value *out);
 /* Send OBJECT the message SELECTOR ("init" for :init). [attached, may-gc] */
 kr_status kr_send(kr_context *ctx, kr_value object, const char *selector, int argc, const kr_value *argv, kr_value *out);
 
-/* Making values: [attached, may-gc]. nil is the zero word. They answer nil when memory is out; kr_is_nil tells (only
- * kr_boolean(ctx, false) is nil by right). */
+/* Making values: [attached, may-gc]. nil is the zero word. They answer nil when memory is out, kr_symbol also when there is no such
+ * package or external symbol; kr_is_nil tells (kr_boolean(ctx, false), a list of nothing and the symbol "nil" are nil by right). */
 kr_value kr_nil(void);
 bool kr_is_nil(kr_value v);
 kr_value kr_boolean(kr_context *ctx, bool b);
@@ -108,7 +117,8 @@ kr_value kr_float_vector(kr_context *ctx, const double *elements, size_t n);
 kr_value kr_list(kr_context *ctx, int n, const kr_value *elements);
 kr_value kr_symbol(kr_context *ctx, const char *name);
 
-/* Reading values: KR_BAD_TYPE if V is something else. [attached, no-gc] */
+/* Reading values: KR_BAD_TYPE if V is something else, or an integer beyond 64 bits. kr_to_real takes any real number.
+ * [attached, no-gc; kr_to_real of a ratio may-gc] */
 kr_status kr_to_integer(kr_context *ctx, kr_value v, int64_t *n);
 kr_status kr_to_real(kr_context *ctx, kr_value v, double *d);
 /* The bytes of a string, or the elements of a float-vector, in place: cells never move, so the pointer is good as long as
@@ -124,7 +134,7 @@ size_t kr_error_backtrace(kr_context *ctx, kr_value condition, char *buffer, siz
 
 /* A C function for Lisp. ARGV holds ARGC values, as many as the arglist allows; it may be overwritten. kr_raise leaves it. */
 typedef kr_value (*kr_function)(kr_context *ctx, int argc, kr_value *argv, void *user);
-/* Define FN under NAME ("foo" in package USER, "pkg:foo") with an arglist such as "(a &optional b)", which is its arity. [attached, may-gc] */
+/* Define FN under NAME ("pkg:foo" becomes external) with an arglist such as "(a &optional b)", which is its arity. [attached, may-gc] */
 kr_status kr_define(kr_context *ctx, const char *name, const char *arglist, const char *doc, kr_function fn, void *user);
 #if defined(__GNUC__)
 __attribute__((noreturn))
@@ -132,8 +142,16 @@ __attribute__((noreturn))
 /* From within a kr_function only: raise a user error with MESSAGE. Unwinds through the kr_function. [attached, may-gc] */
 void kr_raise(kr_context *ctx, const char *message);
 
+/* From within a kr_function only: pass on what a call in it gave with KR_ERROR. A condition is signalled again, as it is; nil goes on
+ * with the throw that the last call stopped. Unwinds through the kr_function. [attached, may-gc] */
+#if defined(__GNUC__)
+__attribute__((noreturn))
+#endif
+void kr_reraise(kr_context *ctx, kr_value condition);
+
 /* Ask CTX's thread to stop what it does at its next poll: the function *interrupt-handler* is called there if there is one, else
- * the error "interrupted" is raised. [any, also signal handlers; no-gc] */
+ * the error "interrupted" is raised. If it does nothing, this comes to what it does next. CTX must stay attached meanwhile. [any, also
+ * signal handlers; no-gc] */
 void kr_interrupt(kr_context *ctx);
 /* Inside a kr_function: run BLOCK(ARG), which waits for something, while collections go on. BLOCK touches no value. [attached] */
 void kr_blocking(kr_context *ctx, void (*block)(void *arg), void *arg);

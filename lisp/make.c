@@ -39,7 +39,8 @@ kr_value kri_make_string(struct kri_worker *w, size_t bytes)
 kr_value kri_string_n(struct kri_worker *w, const char *text, size_t bytes)
 {
     kr_value s = kri_make_string(w, bytes);
-    memcpy(kri_string_of(s)->byte, text, bytes);
+    if (bytes > 0) /* TEXT may be NULL then */
+        memcpy(kri_string_of(s)->byte, text, bytes);
     return s;
 }
 

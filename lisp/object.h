@@ -83,7 +83,7 @@ struct kri_bignum { struct kri_cell head; int64_t sign; uint64_t limb[]; };
 struct kri_box { struct kri_cell head; kr_value value; };
 
 /* A function: what symbols' function cells, #'f and closures are. head.length is its signature: KRI_SIGNATURE(n) if it is
- * bytecode with exactly n parameters and no more prologue than its frame; 0 otherwise. */
+ * bytecode with exactly n parameters, no prologue and a small frame; 0 otherwise (kri_signature). */
 #define KRI_SIGNATURE(n) ((uint32_t)(n) + 1)
 struct kri_function {
     struct kri_cell head;
@@ -126,6 +126,14 @@ struct kri_code {
     uint32_t captures;
     kri_instruction instr[];
 };
+
+/* Frames up to this size need no check of their own: the stack's limit keeps as much room above it. */
+enum { KRI_SMALL_FRAME = 48 };
+static inline uint32_t kri_signature(const struct kri_code *c)
+{
+    bool plain = !c->nopt && !c->nkey && !(c->flags & (KRI_CODE_KEYS | KRI_CODE_REST | KRI_CODE_MACRO));
+    return plain && c->frame <= KRI_SMALL_FRAME ? KRI_SIGNATURE(c->nreq) : 0;
+}
 
 static inline bool kri_is_cons(kr_value v) { return kri_has_class(v, KRI_CLASS_CONS); }
 static inline bool kri_is_list(kr_value v) { return kri_is_nil(v) || kri_is_cons(v); }

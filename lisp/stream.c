@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { RESERVE = KRI_STREAM_RESERVE, NESTING = 64 };
@@ -201,17 +202,31 @@ struct transfer {
     ssize_t done;
 };
 
-/* One read or write; a descriptor in non-blocking mode is waited for. */
+enum { LOOK_UP_MS = 100 };
+
+/* True when ST can be read or written, or an error told; false: look up, and come again. */
+static bool wait_ready(const struct transfer *t)
+{
+    struct pollfd p = {.fd = t->fd, .events = t->input ? POLLIN : POLLOUT};
+    int n = poll(&p, 1, LOOK_UP_MS);
+    return n > 0 || (n < 0 && errno != EINTR);
+}
+
+/* One read or write; a descriptor in non-blocking mode is waited for. Who waits for input looks up ten times a second: another
+ * thread's interrupt is no signal. */
 static void do_transfer(void *arg)
 {
     struct transfer *t = arg;
+    if (t->input && !wait_ready(t)) {
+        t->error = EINTR;
+        return;
+    }
     for (;;) {
         t->done = t->input ? read(t->fd, t->at, t->n) : write(t->fd, t->at, t->n);
         t->error = t->done < 0 ? errno : 0;
         if (t->error != EAGAIN && t->error != EWOULDBLOCK)
             return;
-        struct pollfd p = {.fd = t->fd, .events = t->input ? POLLIN : POLLOUT};
-        if (poll(&p, 1, -1) < 0 && errno == EINTR) {
+        if (!wait_ready(t)) {
             t->error = EINTR;
             return;
         }
@@ -758,30 +773,68 @@ void kri_stream_finalize(struct kri_worker *w, kr_value v)
         close(fd);
 }
 
+struct finish {
+    struct kri_worker *w;
+    bool closing;
+    int *fd; /* to be closed: in order of discovery, some twice */
+    size_t n, size;
+};
+
+static void finish_later(struct finish *f, int fd)
+{
+    if (f->n == f->size) {
+        size_t size = f->size ? 2 * f->size : 32;
+        int *more = realloc(f->fd, size * sizeof *more);
+        if (!more)
+            return; /* it stays open */
+        f->fd = more;
+        f->size = size;
+    }
+    f->fd[f->n++] = fd;
+}
+
 /* The world stands still: nobody else is in this stream, or he holds its lock and blocks in a system call. */
 static void finish_cell(struct kri_cell *c, void *arg)
 {
-    struct kri_worker *w = arg;
-    struct kri_stream *st = kri_stream_state(w->vm, kri_value_of(c));
-    if (!st || st->kind != KRI_STREAM_FD || st->input || pthread_mutex_trylock(&st->lock) != 0)
+    struct finish *f = arg;
+    struct kri_stream *st = kri_stream_state(f->w->vm, kri_value_of(c));
+    if (!st || st->kind != KRI_STREAM_FD || (st->input && !f->closing) || pthread_mutex_trylock(&st->lock) != 0)
         return;
-    while (!st->closed && st->pos < st->end) {
+    if (f->closing && !st->closed && st->fd > STDERR_FILENO)
+        finish_later(f, st->fd);
+    while (!st->input && !st->closed && st->pos < st->end) {
         ssize_t n = write(st->fd, st->bytes + st->pos, st->end - st->pos);
         if (n < 0 && errno != EINTR)
             break;
         st->pos += n > 0 ? (size_t)n : 0;
     }
-    st->pos = st->end = 0;
+    if (!st->input || f->closing)
+        st->pos = st->end = 0;
     pthread_mutex_unlock(&st->lock);
 }
 
-static void finish_all(struct kri_worker *w, void *arg)
+static void finish_all(struct kri_worker *w, void *arg) { kri_heap_walk(w, finish_cell, arg); }
+
+void kri_streams_finish(struct kri_worker *w)
 {
-    (void)arg;
-    kri_heap_walk(w, finish_cell, w);
+    struct finish f = {.w = w};
+    kri_with_world_stopped(w, finish_all, &f);
 }
 
-void kri_streams_finish(struct kri_worker *w) { kri_with_world_stopped(w, finish_all, NULL); }
+static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
+void kri_streams_close(struct kri_worker *w)
+{
+    struct finish f = {.w = w, .closing = true};
+    kri_with_world_stopped(w, finish_all, &f);
+    /* Each descriptor once, also if two streams share it: its number may belong to somebody else afterwards. */
+    if (f.n)
+        qsort(f.fd, f.n, sizeof *f.fd, by_number);
+    for (size_t i = 0; i < f.n; i++)
+        if (i == 0 || f.fd[i] != f.fd[i - 1])
+            close(f.fd[i]);
+    free(f.fd);
+}
 
 intptr_t kri_stream_position(struct kri_worker *w, kr_value stream)
 {

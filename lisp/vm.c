@@ -54,8 +54,7 @@ static kr_value kri_op_function(struct kri_worker *w, kr_value symbol)
 static KRI_NOINLINE kr_value kri_op_closure(struct kri_worker *w, kr_value code, unsigned n, kr_value *base, const kri_instruction *pc)
 {
     const struct kri_code *c = (const struct kri_code *)code.w;
-    bool fixed = !c->nopt && !c->nkey && !(c->flags & (KRI_CODE_REST | KRI_CODE_KEYS | KRI_CODE_MACRO));
-    struct kri_function *f = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, fixed ? KRI_SIGNATURE(c->nreq) : 0, n + 1);
+    struct kri_function *f = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, kri_signature(c), n + 1);
     f->code = code;
     for (unsigned i = 0; i < n; i++) {
         unsigned from = kri_decode_b(pc[i]);
@@ -142,116 +141,146 @@ static KRI_NOINLINE void aset_slow(struct kri_worker *w, kr_value v, kr_value i,
     kri_call(w, kri_symbol_function(w->vm, w->vm->sym.aset), 3, argv);
 }
 
+/* The call at FRAME goes on in a new segment with room for NEED words of arguments and registers: a pseudo-frame there links
+ * back to the caller (BASE, PC), its register 0 says where the result goes, and the call frame with a copy of the arguments
+ * follows at SEGMENT_FRAME_CALL. Returns the pseudo-frame's base; its code is kri_segment_return_code. */
+enum { SEGMENT_FRAME_CALL = 1 };
+
+static KRI_NOINLINE kr_value *segment_frame(struct kri_worker *w, kr_value *base, const kri_instruction *pc, kr_value *frame, int argc,
+                                            size_t need)
+{
+    if (!kri_segment_link(w, need + 2 * KRI_FRAME_LINK + SEGMENT_FRAME_CALL))
+        kri_error_stack(w);
+    kr_value *p = w->ctx->segment->slot + KRI_FRAME_LINK;
+    p[-3] = w->vm->entry_function;
+    p[-2] = kri_tag_pointer(pc);
+    p[-1] = kri_tag_pointer(base);
+    p[0] = kri_tag_pointer(frame);
+    memcpy(p + SEGMENT_FRAME_CALL + KRI_FRAME_LINK, frame + KRI_FRAME_LINK, (size_t)argc * sizeof *p);
+    return p;
+}
+
 /* ---- arithmetic ---- */
 
-#define KRI_ARITH(a, x, y, overflow, op, slow)                                                    \
-    do {                                                                                          \
-        kr_value x_ = (x), y_ = (y);                                                              \
-        long r_;                                                                                  \
-        if (KRI_LIKELY(kri_both_fixnums(x_, y_)) && !overflow((long)x_.w, (long)(y_.w - 1), &r_)) \
-            R(a) = (kr_value){(uintptr_t)r_};                                                     \
-        else if (kri_is_flonum(x_) && kri_is_flonum(y_)) {                                        \
-            kr_value f_ = kri_flonum_try(kri_flonum_value(x_) op kri_flonum_value(y_));           \
-            if (KRI_LIKELY(kri_is_flonum(f_)))                                                    \
-                R(a) = f_;                                                                        \
-            else {                                                                                \
-                SYNC();                                                                           \
-                R(a) = slow(w, x_, y_);                                                           \
-            }                                                                                     \
-        } else {                                                                                  \
-            SYNC();                                                                               \
-            R(a) = slow(w, x_, y_);                                                               \
-        }                                                                                         \
+/* Each fast path ends with its own NEXT: a join would cost a test of what is known already. */
+#define KRI_ARITH(a, x, y, overflow, op, slow)                                                     \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        long r_;                                                                                   \
+        if (KRI_LIKELY(kri_both_fixnums(x_, y_))) {                                                \
+            if (KRI_LIKELY(!overflow((long)x_.w, (long)(y_.w - 1), &r_))) {                        \
+                R(a) = (kr_value){(uintptr_t)r_};                                                  \
+                NEXT;                                                                              \
+            }                                                                                      \
+        } else {                                                                                   \
+            KRI_FLOAT_ARITH(a, op);                                                                \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        R(a) = slow(w, x_, y_);                                                                    \
     } while (0)
 
-#define KRI_ARITH_SUB(a, x, y)                                                                                   \
-    do {                                                                                                         \
-        kr_value x_ = (x), y_ = (y);                                                                             \
-        long r_;                                                                                                 \
-        if (KRI_LIKELY(kri_both_fixnums(x_, y_)) && !__builtin_ssubl_overflow((long)x_.w, (long)(y_.w - 1), &r_)) \
-            R(a) = (kr_value){(uintptr_t)r_};                                                                    \
-        else                                                                                                     \
-            KRI_FLOAT_ARITH(a, -, kri_sub);                                                                      \
+#define KRI_FLOAT_ARITH(a, op)                                                                     \
+    if (KRI_LIKELY(kri_is_flonum(x_) && kri_is_flonum(y_))) {                                      \
+        kr_value f_ = kri_flonum_try(kri_flonum_value(x_) op kri_flonum_value(y_));                \
+        if (KRI_LIKELY(kri_is_flonum(f_))) {                                                       \
+            R(a) = f_;                                                                             \
+            NEXT;                                                                                  \
+        }                                                                                          \
+    }
+
+#define KRI_ARITH_MUL(a, x, y)                                                                     \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        long r_;                                                                                   \
+        if (kri_both_fixnums(x_, y_)) {                                                            \
+            if (!__builtin_smull_overflow((long)(x_.w - 1), kri_fixnum_value(y_), &r_)) {          \
+                R(a) = (kr_value){(uintptr_t)r_ + 1};                                              \
+                NEXT;                                                                              \
+            }                                                                                      \
+        } else {                                                                                   \
+            KRI_FLOAT_ARITH(a, *);                                                                 \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        R(a) = kri_mul(w, x_, y_);                                                                 \
     } while (0)
 
-#define KRI_ARITH_MUL(a, x, y)                                                                                     \
-    do {                                                                                                           \
-        kr_value x_ = (x), y_ = (y);                                                                               \
-        long r_;                                                                                                   \
-        if (kri_both_fixnums(x_, y_) && !__builtin_smull_overflow((long)(x_.w - 1), kri_fixnum_value(y_), &r_)) \
-            R(a) = (kr_value){(uintptr_t)r_ + 1};                                                                  \
-        else                                                                                                       \
-            KRI_FLOAT_ARITH(a, *, kri_mul);                                                                        \
+#define KRI_ARITH_DIV(a, x, y)                                                                     \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        if (kri_both_fixnums(x_, y_) && kri_fixnum_value(y_) > 0) {                                \
+            R(a) = kri_fixnum(kri_fixnum_value(x_) / kri_fixnum_value(y_));                        \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        KRI_FLOAT_ARITH(a, /);                                                                     \
+        SYNC();                                                                                    \
+        R(a) = kri_div(w, x_, y_);                                                                 \
     } while (0)
 
-#define KRI_FLOAT_ARITH(a, op, slow)                                                    \
-    do {                                                                                \
-        kr_value f_;                                                                    \
-        if (kri_is_flonum(x_) && kri_is_flonum(y_) &&                                   \
-            (f_ = kri_flonum_try(kri_flonum_value(x_) op kri_flonum_value(y_)), kri_is_flonum(f_))) \
-            R(a) = f_;                                                                  \
-        else {                                                                          \
-            SYNC();                                                                     \
-            R(a) = slow(w, x_, y_);                                                     \
-        }                                                                               \
+#define KRI_ARITH_MOD(a, x, y)                                                                     \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        if (kri_both_fixnums(x_, y_) && kri_fixnum_value(y_) > 0) {                                \
+            R(a) = kri_fixnum(kri_fixnum_value(x_) % kri_fixnum_value(y_));                        \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        R(a) = kri_mod(w, x_, y_);                                                                 \
     } while (0)
 
-#define KRI_ARITH_DIV(a, x, y)                                                                                        \
-    do {                                                                                                              \
-        kr_value x_ = (x), y_ = (y);                                                                                  \
-        if (kri_both_fixnums(x_, y_) && kri_fixnum_value(y_) > 0)                                                     \
-            R(a) = kri_fixnum(kri_fixnum_value(x_) / kri_fixnum_value(y_));                                           \
-        else                                                                                                          \
-            KRI_FLOAT_ARITH(a, /, kri_div);                                                                           \
+#define KRI_ARITH_IMMEDIATE(a, x, n)                                                               \
+    do {                                                                                           \
+        kr_value x_ = (x);                                                                         \
+        long r_;                                                                                   \
+        if (KRI_LIKELY(kri_is_fixnum(x_)) && KRI_LIKELY(!__builtin_saddl_overflow((long)x_.w, (long)(n) * 2, &r_))) { \
+            R(a) = (kr_value){(uintptr_t)r_};                                                      \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        R(a) = kri_add(w, x_, kri_fixnum(n));                                                      \
     } while (0)
 
-#define KRI_ARITH_MOD(a, x, y)                                                            \
-    do {                                                                                  \
-        kr_value x_ = (x), y_ = (y);                                                      \
-        if (kri_both_fixnums(x_, y_) && kri_fixnum_value(y_) > 0)                         \
-            R(a) = kri_fixnum(kri_fixnum_value(x_) % kri_fixnum_value(y_));               \
-        else {                                                                            \
-            SYNC();                                                                       \
-            R(a) = kri_mod(w, x_, y_);                                                    \
-        }                                                                                 \
+/* THEN is done if X OP Y holds, ELSE_ otherwise. Fixnum order is word order. A NaN is never a flonum word, so the float path needs
+ * no care for it. */
+#define KRI_COMPARE(x, y, op, slow, then, else_)                                                   \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        if (KRI_LIKELY(kri_both_fixnums(x_, y_))) {                                                \
+            if ((long)x_.w op (long)y_.w)                                                          \
+                then;                                                                              \
+            else                                                                                   \
+                else_;                                                                             \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        bool t_;                                                                                   \
+        if (kri_is_flonum(x_) && kri_is_flonum(y_)) {                                              \
+            t_ = kri_flonum_value(x_) op kri_flonum_value(y_);                                     \
+        } else {                                                                                   \
+            SYNC();                                                                                \
+            t_ = slow;                                                                             \
+        }                                                                                          \
+        if (t_)                                                                                    \
+            then;                                                                                  \
+        else                                                                                       \
+            else_;                                                                                 \
     } while (0)
 
-#define KRI_ARITH_IMMEDIATE(a, x, n)                                                      \
-    do {                                                                                  \
-        kr_value x_ = (x);                                                                \
-        long r_;                                                                          \
-        if (KRI_LIKELY(kri_is_fixnum(x_)) && !__builtin_saddl_overflow((long)x_.w, (long)(n) * 2, &r_)) \
-            R(a) = (kr_value){(uintptr_t)r_};                                             \
-        else {                                                                            \
-            SYNC();                                                                       \
-            R(a) = kri_add(w, x_, kri_fixnum(n));                                         \
-        }                                                                                 \
+#define KRI_COMPARE_IMMEDIATE(x, n, op, slow, then, else_)                                         \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = kri_fixnum(n);                                                     \
+        if (KRI_LIKELY(kri_is_fixnum(x_))) {                                                       \
+            if ((long)x_.w op (long)y_.w)                                                          \
+                then;                                                                              \
+            else                                                                                   \
+                else_;                                                                             \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        if (slow)                                                                                  \
+            then;                                                                                  \
+        else                                                                                       \
+            else_;                                                                                 \
     } while (0)
-
-/* Fixnum order is word order. A NaN is never a flonum word, so the float path needs no care for it. */
-#define KRI_COMPARE(t, x, y, op, slow)                              \
-    do {                                                            \
-        kr_value x_ = (x), y_ = (y);                                \
-        if (KRI_LIKELY(kri_both_fixnums(x_, y_)))                   \
-            t = (long)x_.w op(long) y_.w;                           \
-        else if (kri_is_flonum(x_) && kri_is_flonum(y_))            \
-            t = kri_flonum_value(x_) op kri_flonum_value(y_);       \
-        else {                                                      \
-            SYNC();                                                 \
-            t = slow;                                               \
-        }                                                           \
-    } while (0)
-
-#define KRI_COMPARE_IMMEDIATE(t, x, n, op, slow)                    \
-    do {                                                            \
-        kr_value x_ = (x), y_ = kri_fixnum(n);                      \
-        if (KRI_LIKELY(kri_is_fixnum(x_)))                          \
-            t = (long)x_.w op(long) y_.w;                           \
-        else {                                                      \
-            SYNC();                                                 \
-            t = slow;                                               \
-        }                                                           \
-    } while (0)
+#define NOTHING ((void)0)
 
 #define KRI_AREF(a, x, y)                                                                       \
     do {                                                                                        \
@@ -339,7 +368,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
         if (KRI_LIKELY(kri_ptr(fn_)->length == KRI_SIGNATURE(argc_arg))) {                              \
             const struct kri_code *code_ = kri_code_of(fn_);                                            \
             kr_value *base_ = frame_ + KRI_FRAME_LINK;                                                  \
-            if (KRI_LIKELY((uintptr_t)(base_ + code_->frame) <= kri_load_relaxed(&w->lisp_limit))) {    \
+            if (KRI_LIKELY((uintptr_t)base_ <= kri_load_relaxed(&w->lisp_limit))) {                     \
                 base_[-3] = fn_;                                                                        \
                 base_[-2] = kri_tag_pointer(pc);                                                        \
                 base_[-1] = kri_tag_pointer(base);                                                      \
@@ -413,9 +442,9 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
 #define KRI_BUILTIN_BODY() kri_unreachable_op()
 #define KRI_SEGMENT_RETURN()                                        \
     do {                                                            \
-        kr_value v_ = R(3), *to_ = kri_untag_pointer(R(0));         \
-        pc = kri_untag_pointer(R(2));                               \
-        base = kri_untag_pointer(R(1));                             \
+        kr_value v_ = R(SEGMENT_FRAME_CALL), *to_ = kri_untag_pointer(R(0)); \
+        pc = kri_untag_pointer(R(-2));                              \
+        base = kri_untag_pointer(R(-1));                            \
         kri_segment_unlink_to(ctx, ctx->segment->prev);             \
         *to_ = v_;                                                  \
         k = kri_code_of(base[-3])->k;                               \
@@ -509,22 +538,11 @@ call_generic:
             if (kri_load_relaxed(&w->lisp_limit) == 0)
                 kri_poll_slow(w);
             if (argv + need > ctx->segment->limit) {
-                if (!kri_segment_link(w, need + 2 * KRI_FRAME_LINK + 3)) {
-                    w->callee = call_fn;
-                    kri_error_stack(w);
-                }
-                kr_value *p = ctx->segment->slot + KRI_FRAME_LINK;
-                p[-3] = vm->entry_function;
-                p[-2] = kri_tag_pointer(pc);
-                p[-1] = kri_tag_pointer(base);
-                p[0] = kri_tag_pointer(call_frame);
-                p[1] = kri_tag_pointer(base);
-                p[2] = kri_tag_pointer(pc);
-                memcpy(p + 6, argv, (size_t)call_argc * sizeof *argv);
-                call_frame = p + 3;
-                argv = p + 6;
-                base = p;
+                w->callee = call_fn;
+                base = segment_frame(w, base, pc, call_frame, call_argc, need);
                 pc = kri_segment_return_code;
+                call_frame = base + SEGMENT_FRAME_CALL;
+                argv = call_frame + KRI_FRAME_LINK;
                 SYNC();
             }
             ctx->top = NULL;
@@ -561,20 +579,10 @@ call_apply: {
         if (kri_load_relaxed(&w->lisp_limit) == 0)
             kri_poll_slow(w);
         if (argv + call_argc + n > ctx->segment->limit) {
-            if (!kri_segment_link(w, (size_t)call_argc + n + 16))
-                kri_error_stack(w);
-            kr_value *p = ctx->segment->slot + KRI_FRAME_LINK;
-            p[-3] = vm->entry_function;
-            p[-2] = kri_tag_pointer(pc);
-            p[-1] = kri_tag_pointer(base);
-            p[0] = kri_tag_pointer(call_frame);
-            p[1] = kri_tag_pointer(base);
-            p[2] = kri_tag_pointer(pc);
-            memcpy(p + 6, argv, (size_t)call_argc * sizeof *argv);
-            call_frame = p + 3;
-            argv = p + 6;
-            base = p;
+            base = segment_frame(w, base, pc, call_frame, call_argc, (size_t)call_argc + n);
             pc = kri_segment_return_code;
+            call_frame = base + SEGMENT_FRAME_CALL;
+            argv = call_frame + KRI_FRAME_LINK;
             SYNC();
         }
     }

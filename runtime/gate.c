@@ -104,11 +104,20 @@ void kri_gate_enter(struct kri_worker *w)
     }
 }
 
-void kri_gate_leave_host(struct kri_worker *w)
+void kri_gate_leave_to(struct kri_worker *w, void *native_top)
 {
     assert(kri_inside(w));
-    w->gc->native_top = NULL;
+    w->gc->native_top = native_top;
     leave(w);
+}
+
+void kri_gate_leave_host(struct kri_worker *w) { kri_gate_leave_to(w, NULL); }
+
+void *kri_gate_enter_host(struct kri_worker *w)
+{
+    void *top = w->gc->native_top; /* outside it is the owner's to read */
+    kri_gate_enter(w);
+    return top;
 }
 
 static KRI_NOINLINE void blocking_spilled(struct kri_worker *w, void (*f)(void *arg), void *arg)
@@ -128,11 +137,9 @@ KRI_NOINLINE void kri_blocking(struct kri_worker *w, void (*f)(void *arg), void 
 
 void kri_unblocking(struct kri_worker *w, void (*f)(void *arg), void *arg)
 {
-    void *top = w->gc->native_top;
-    kri_gate_enter(w);
+    void *top = kri_gate_enter_host(w);
     f(arg);
-    w->gc->native_top = top;
-    leave(w);
+    kri_gate_leave_to(w, top);
 }
 
 void kri_gate_yield_spilled(struct kri_worker *w)

@@ -9,7 +9,7 @@
  *   3. marking through kri_mark_cell, finalizers, weak cells
  *   4. kri_heap_after_mark, kri_heap_record, kri_discipline_unlock; the gate opens
  *
- * Lock order: workers_lock, then base_lock. discipline_lock before both. flags_lock is a leaf. None is held at a poll, so none is ever held
+ * Lock order: workers_lock, discipline_lock, base_lock; flags_lock is a leaf. None is held at a poll, so none is ever held
  * by a stopped worker. */
 #ifndef KRI_RUNTIME_HEAP_PRIVATE_H
 #define KRI_RUNTIME_HEAP_PRIVATE_H

@@ -77,7 +77,11 @@ void kri_unblocking(struct kri_worker *w, void (*f)(void *arg), void *arg);
 void kri_gate_yield(struct kri_worker *w);
 /* A host that returns from the API stays attached but outside; its native stack is not scanned then. */
 void kri_gate_leave_host(struct kri_worker *w);
+void kri_gate_leave_to(struct kri_worker *w, void *native_top);
 void kri_gate_enter(struct kri_worker *w);
+/* The pair for a host, which may be outside within kri_blocking: enter answers what of the native stack is answered for, leave
+ * takes it back. */
+void *kri_gate_enter_host(struct kri_worker *w);
 /* Depth-less test, for assertions. */
 static inline bool kri_inside(const struct kri_worker *w) { return kri_load_relaxed(&w->gate) != 0; }
 

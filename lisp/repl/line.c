@@ -167,6 +167,9 @@ static int next_key(FILE *in)
     for (;;) {
         struct pollfd p = {.fd = fileno(in), .events = POLLIN};
         struct timespec wait = {(time_t)editor.idle, (long)((editor.idle - (double)(time_t)editor.idle) * 1e9)};
+        /* ppoll lets no signal in if a key is there already. */
+        pthread_sigmask(SIG_SETMASK, &editor.waiting, NULL);
+        pthread_sigmask(SIG_BLOCK, &handled_signals, NULL);
         if (ending)
             return EOF;
         if (interrupted) {
