@@ -406,6 +406,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
         }                                                                                               \
         SYNC();                                                                                         \
         ctx->top = &R((a) + KRI_FRAME_LINK + (n));                                                      \
+        w->callee = KRI_NIL; /* the frame's function is at fault if there is no method */               \
         call_argc = (int)(n);                                                                           \
         call_frame = &R(a);                                                                             \
         call_fn = kri_send_slow(w, call_frame + KRI_FRAME_LINK, &call_argc, sel_, KRI_NIL);             \
@@ -417,6 +418,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
         kr_value p_ = (pair);                                                                           \
         SYNC();                                                                                         \
         ctx->top = &R((a) + KRI_FRAME_LINK + (n));                                                      \
+        w->callee = KRI_NIL; /* the frame's function is at fault if there is no method */               \
         call_argc = (int)(n);                                                                           \
         call_frame = &R(a);                                                                             \
         call_fn = kri_send_slow(w, call_frame + KRI_FRAME_LINK, &call_argc, kri_cdr(p_), kri_car(p_));  \
