@@ -503,6 +503,7 @@ call_generic:
         if (KRI_UNLIKELY(!kri_is_function(call_fn))) {
             SYNC();
             ctx->top = call_frame + KRI_FRAME_LINK + call_argc;
+            w->callee = base[-3]; /* whom the error names: the caller */
             call_fn = kri_coerce_function(w, call_fn);
             ctx->top = NULL;
         }
