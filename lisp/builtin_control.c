@@ -218,6 +218,8 @@ KR_BUILTIN(raise_code, "lisp::%error-code", "(code form &optional detail)",
 
 KR_BUILTIN(signal_condition, "lisp::%signal", "(condition)", "Call the handlers that match CONDITION; nil when all decline.")
 {
+    if (!kri_derivedp(w->vm, argv[0], w->vm->classes[KRI_CLASS_ERROR].object))
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
     kri_signal(w, argv[0]);
     return KRI_NIL;
 }

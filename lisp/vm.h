@@ -134,7 +134,8 @@ kr_value kri_make_vector(struct kri_worker *w, size_t length);          /* all N
 kr_value kri_make_string(struct kri_worker *w, size_t bytes);           /* all zero */
 kr_value kri_string(struct kri_worker *w, const char *text);
 kr_value kri_string_n(struct kri_worker *w, const char *text, size_t bytes);
-kr_value kri_make_fvector(struct kri_worker *w, size_t length);
+kr_value kri_make_fvector(struct kri_worker *w, size_t length);          /* all zero */
+kr_value kri_make_fvector_raw(struct kri_worker *w, size_t length);      /* for callers that fill it at once */
 kr_value kri_make_ivector(struct kri_worker *w, size_t length);
 kr_value kri_make_box(struct kri_worker *w, kr_value value);
 kr_value kri_float_slow(struct kri_worker *w, double d);
