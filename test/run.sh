@@ -64,6 +64,7 @@ fi
 if [ "$mode" = release ]; then
     [ -e test/repl.sh ] && check "REPL on a terminal" sh test/repl.sh "$b/karakuri"
     check "model of the gate" sh test/model.sh
+    check "installation, programs of the texts" sh test/install.sh "$mode"
 fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
