@@ -167,8 +167,7 @@ static bool settable(struct kri_worker *w, const struct kri_cell *c, size_t i, k
         cls = vm->classes[cls].super;
     switch (cls) {
     case KRI_CLASS_SYMBOL:
-    case KRI_CLASS_CODE:
-        return false;
+        return i >= vm->classes[cls].slots;
     case KRI_CLASS_METACLASS:
     case KRI_CLASS_VECTORCLASS:
     case KRI_CLASS_PACKAGE:

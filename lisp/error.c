@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include "lisp/interp.h"
 #include "lisp/opcode.h"
+#include "lisp/printer.h"
 
 enum { BACKTRACE_FRAMES = 60, DETAIL_BYTES = 400, VALUE_BYTES = 120 };
 
@@ -204,21 +205,10 @@ static void text_add(struct text *t, const char *s, size_t n)
     t->n += n;
 }
 
-static kr_value print_cut(struct kri_worker *w, void *arg)
-{
-    return kri_print_to_string(w, *(kr_value *)arg, true);
-}
-
 static void text_add_value(struct kri_worker *w, struct text *t, kr_value v)
 {
-    kr_value s;
-    /* Printing may fail in its turn (a broken :prin1 method): the message does without then. */
-    if (!kri_protect(w, print_cut, &v, &s) || !kri_is_string(w->vm, s))
-        return;
-    size_t n = kri_length(s);
-    text_add(t, (const char *)kri_string_of(s)->byte, n > VALUE_BYTES ? VALUE_BYTES : n);
-    if (n > VALUE_BYTES)
-        text_add(t, "...", 3);
+    kr_value s = kri_print_cut(w, v, VALUE_BYTES);
+    text_add(t, (const char *)kri_string_of(s)->byte, kri_length(s));
 }
 
 static void text_format(struct kri_worker *w, struct text *t, const char *format, va_list ap)

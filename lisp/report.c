@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <unistd.h>
 #include "lisp/init.h"
+#include "lisp/printer.h"
 
 /* A growing Lisp string is the buffer, so that nothing leaks when printing raises. */
 struct text {
@@ -27,19 +28,9 @@ static void add_lisp_string(struct kri_worker *w, struct text *t, kr_value s)
     add(w, t, (const char *)kri_string_of(s)->byte, kri_length(s));
 }
 
-static kr_value print_value(struct kri_worker *w, void *arg) { return kri_print_to_string(w, *(kr_value *)arg, true); }
-
 static void add_value(struct kri_worker *w, struct text *t, kr_value v, size_t most)
 {
-    kr_value s;
-    if (!kri_protect(w, print_value, &v, &s) || !kri_is_string(w->vm, s)) {
-        add_text(w, t, "#<unprintable>");
-        return;
-    }
-    size_t n = kri_length(s);
-    add(w, t, (const char *)kri_string_of(s)->byte, n > most ? most : n);
-    if (n > most)
-        add_text(w, t, "...");
+    add_lisp_string(w, t, kri_print_cut(w, v, most));
 }
 
 static kr_value finish(struct kri_worker *w, struct text *t)
