@@ -26,9 +26,8 @@ static void entry_push(struct kri_worker *w, struct kri_entry *e, kr_value *reco
 }
 
 /* Restore what the entry found; SEGMENT is the one from before its record was placed. */
-static void entry_pop(struct kri_worker *w, struct kri_entry *e, struct kri_segment *segment)
+static void entry_pop(struct kr_context *ctx, struct kri_entry *e, struct kri_segment *segment)
 {
-    struct kr_context *ctx = w->ctx;
     ctx->handler = kri_op_previous(e->handler);
     ctx->entry = e->prev;
     ctx->base = e->base;
@@ -127,15 +126,14 @@ static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const
         done = kri_run(w, base, code->instr, false, &result);
     } else {
         /* Raised below: some builtin that the loop called, or the arrangement. Go on unwinding inside the loop. */
-        w = ctx->worker;
         drop_locals(ctx, &e);
         ctx->top = NULL;
-        done = kri_run(w, NULL, NULL, true, &result);
+        done = kri_run(ctx->worker, NULL, NULL, true, &result);
     }
     ctx->depth--;
-    entry_pop(w, &e, segment);
+    entry_pop(ctx, &e, segment);
     if (!done)
-        unwind_on(w);
+        unwind_on(ctx->worker);
     return result;
 }
 
@@ -261,15 +259,14 @@ bool kri_protect(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void 
     ctx->top = top + KRI_HANDLER_WORDS;
     if (KRI_SETJMP(e.jump) == 0) {
         *result = f(w, arg);
-        entry_pop(w, &e, segment);
+        entry_pop(ctx, &e, segment);
         return true;
     }
-    w = ctx->worker;
     drop_locals(ctx, &e);
     remember_throw(ctx, &e);
     unwind_bindings(ctx, &e);
     kr_value value = ctx->unwind_target == e.handler ? ctx->unwind_value : KRI_NIL;
-    entry_pop(w, &e, segment);
+    entry_pop(ctx, &e, segment);
     kri_overflow_end(ctx);
     ctx->unwind_target = NULL;
     ctx->unwind_value = KRI_NIL;
@@ -288,18 +285,17 @@ kr_value kri_unwind_protect(struct kri_worker *w, kr_value (*f)(struct kri_worke
     ctx->top = top + KRI_HANDLER_WORDS;
     if (KRI_SETJMP(e.jump) == 0) {
         kr_value result = f(w, arg);
-        entry_pop(w, &e, segment);
+        entry_pop(ctx, &e, segment);
         cleanup(w, arg);
         return result;
     }
-    w = ctx->worker;
     drop_locals(ctx, &e);
     unwind_bindings(ctx, &e);
-    entry_pop(w, &e, segment);
+    entry_pop(ctx, &e, segment);
     kr_value *target = ctx->unwind_target;
     kr_value value = ctx->unwind_value;
-    cleanup(w, arg);
-    kri_unwind_to(w, target, value);
+    cleanup(ctx->worker, arg);
+    kri_unwind_to(ctx->worker, target, value);
 }
 
 kr_value kri_with_binding(struct kri_worker *w, kr_value symbol, kr_value value, kr_value (*f)(struct kri_worker *w, void *arg), void *arg)

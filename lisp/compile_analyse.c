@@ -1296,7 +1296,14 @@ static struct kri_node *definition(struct kri_compiler *c, kr_value form, kr_val
 }
 
 static struct kri_node *form_defun(struct kri_compiler *c, kr_value form, kr_value arguments) { return definition(c, form, arguments, false); }
-static struct kri_node *form_defmacro(struct kri_compiler *c, kr_value form, kr_value arguments) { return definition(c, form, arguments, true); }
+/* A macro defined inside a form is used by the rest of that form, which is compiled before the definition is made. */
+static struct kri_node *form_defmacro(struct kri_compiler *c, kr_value form, kr_value arguments)
+{
+    struct kri_node *n = definition(c, form, arguments, true);
+    kr_value expander = kri_keep(c, compile_macro(c, kri_car(arguments), arguments));
+    kri_scope_push(c, KRI_SCOPE_MACRO, kri_car(arguments))->value = expander;
+    return n;
+}
 
 static struct kri_node *form_defmethod(struct kri_compiler *c, kr_value form, kr_value arguments)
 {

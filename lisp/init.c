@@ -113,8 +113,8 @@ static bool native_bounds(void **base, void **limit)
     *base = known ? (char *)*limit + size : NULL;
 #ifdef KRI_TSAN
     /* The sanitizer's own record of the stack has room for 65,536 frames. */
-    if (known && size > (size_t)2 << 20)
-        *limit = (char *)*base - ((size_t)2 << 20);
+    if (known && size > (size_t)768 << 10)
+        *limit = (char *)*base - ((size_t)768 << 10);
 #endif
     return known;
 }

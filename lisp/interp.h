@@ -8,8 +8,8 @@
 /* gcc's own pair restores only what it must; the sanitizers understand the library's. */
 #if defined(__SANITIZE_ADDRESS__) || defined(KRI_TSAN) || defined(__clang__)
 typedef jmp_buf kri_jump;
-#define KRI_SETJMP(b) _setjmp(b)
-#define KRI_LONGJMP(b) _longjmp(b, 1)
+#define KRI_SETJMP(b) setjmp(b)
+#define KRI_LONGJMP(b) longjmp(b, 1) /* the thread sanitizer does not know _longjmp */
 #else
 typedef void *kri_jump[5];
 #define KRI_SETJMP(b) __builtin_setjmp(b)

@@ -39,7 +39,8 @@ kr_value kri_make_string(struct kri_worker *w, size_t bytes)
 kr_value kri_string_n(struct kri_worker *w, const char *text, size_t bytes)
 {
     kr_value s = kri_make_string(w, bytes);
-    memcpy(kri_string_of(s)->byte, text, bytes);
+    if (bytes > 0) /* TEXT may be NULL then */
+        memcpy(kri_string_of(s)->byte, text, bytes);
     return s;
 }
 
@@ -49,6 +50,15 @@ kr_value kri_make_fvector(struct kri_worker *w, size_t length)
 {
     uint32_t n = checked_length(w, length);
     return kri_value_of(kri_make(w, KRI_CLASS_FLOAT_VECTOR, n, n));
+}
+
+kr_value kri_make_fvector_raw(struct kri_worker *w, size_t length)
+{
+    uint32_t n = checked_length(w, length);
+    struct kri_cell *c = kri_alloc_raw(w, KRI_CLASS_FLOAT_VECTOR, n, n);
+    if (KRI_UNLIKELY(!c))
+        kri_error_memory(w, length * 8);
+    return kri_value_of(c);
 }
 
 kr_value kri_make_ivector(struct kri_worker *w, size_t length)

@@ -25,7 +25,7 @@ struct printer {
     intptr_t depth;
     int base;
     kr_value package;
-    struct kri_address_table seen; /* *print-circle*: 1 met once, -1 met again, n > 1: label n - 1 was printed */
+    struct kri_address_table seen; /* *print-circle*: 1 met once, -n met again: its label is n, n > 1: label n - 1 was printed */
     intptr_t labels;
     size_t most;                /* bytes after which nothing more is wanted; 0: all is */
     jmp_buf shallow; /* where printing that goes too deep returns to: a handler needs the stack it used */
@@ -524,7 +524,7 @@ static void print(struct printer *p, kr_value v)
         if (e && e->number != 1) {
             bool first = e->number < 0;
             if (first)
-                e->number = ++p->labels + 1;
+                e->number = 1 - e->number;
             put(p, '#');
             print_fixnum(p, e->number - 1);
             put(p, first ? '=' : '#');
@@ -580,8 +580,9 @@ static void find_shared(struct printer *p, kr_value root)
         if (!may_share(p, v))
             continue;
         struct kri_address_entry *e = kri_address_enter(w, &p->seen, v);
-        if (e->number != 0) {
-            e->number = -1;
+        if (e->number != 0) { /* labels are numbered in the order of these second meetings, as EusLisp numbers them */
+            if (e->number == 1)
+                e->number = -++p->labels;
             continue;
         }
         e->number = 1;
@@ -590,14 +591,14 @@ static void find_shared(struct printer *p, kr_value root)
             todo = kri_cons(w, kri_car(v), kri_cons(w, kri_cdr(v), todo));
         } else if (c->cls == KRI_CLASS_ARRAY) {
             kr_value entity = ((struct kri_array *)c)->entity;
-            for (size_t i = 0; kri_element(p->vm, entity) == KRI_ELEMENT_T && i < kri_length(entity); i++)
+            for (size_t i = kri_element(p->vm, entity) == KRI_ELEMENT_T ? kri_length(entity) : 0; i-- > 0;)
                 todo = kri_cons(w, kri_slot(&kri_vector_of(entity)->at[i]), todo);
         } else if (kri_element(p->vm, v) == KRI_ELEMENT_T) {
-            for (size_t i = 0; i < c->length; i++)
+            for (size_t i = c->length; i-- > 0;)
                 if (kri_is_pointer(kri_slot(&kri_vector_of(v)->at[i])))
                     todo = kri_cons(w, kri_slot(&kri_vector_of(v)->at[i]), todo);
         } else if (c->cls >= KRI_CLASS_BUILTIN_COUNT && kri_element(p->vm, v) == KRI_ELEMENT_NONE) {
-            for (size_t i = 0; i < p->vm->classes[c->cls].slots; i++)
+            for (size_t i = p->vm->classes[c->cls].slots; i-- > 0;)
                 todo = kri_cons(w, kri_slot(&c->slot[i]), todo);
         }
     }

@@ -193,7 +193,7 @@ static bool check_worker(struct check *k, const struct kri_worker *w)
     if (w->run != w->run_end || w->gc->base.hidden_run != w->gc->base.hidden_end)
         return fail(k, "H3: worker %p has an open run", (const void *)w);
     for (unsigned i = 0; i < KRI_LOCAL_SIZES; i++)
-        if (w->free[i] || w->gc->base.hidden_free[i])
+        if (w->free[i] || w->gc->base.hidden_free[i] || w->strip[i].step != w->strip[i].end)
             return fail(k, "H3: worker %p holds free blocks of index %u", (const void *)w, i);
     return true;
 }
