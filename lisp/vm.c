@@ -576,8 +576,8 @@ call_apply: {
     size_t n = 0;
     kr_value list = argv[call_argc - 1];
     for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
-        if (++n > (1u << 30))
-            kri_error(w, KRI_E_CIRCULAR, list, NULL);
+        if (++n > vm->stack_limit_words)
+            kri_error(w, KRI_E_CIRCULAR, list, "or more arguments than the stack holds");
     if ((uintptr_t)(argv + call_argc + n) > kri_load_relaxed(&w->lisp_limit)) {
         if (kri_load_relaxed(&w->lisp_limit) == 0)
             kri_poll_slow(w);

@@ -29,6 +29,8 @@ enum {
     STRIP_CELLS = 16,              /* smaller nodes are cut into a list */
     BIG_BUDGET = 64 << 20,         /* beyond this the peak matters */
     RELEASE_CHUNKS = 256,          /* given back by one collection: bounds its pause */
+    WITHHELD_BYTES = 128 << 10,    /* kept back where no chunk can be; the largest blocks for it */
+    WITHHELD_INDEX = 16,
 };
 #define SHARE_HIGH 0.30
 #define SHARE_LOW 0.12
@@ -445,6 +447,32 @@ void kri_local_base_finish(struct kri_worker *w)
 
 /* ---- sweeping and growing; base_lock held at entry and exit ---- */
 
+/* Without a chunk in reserve (each holds something that lives) some of the free blocks are kept back in its stead: the largest
+ * that are no larger than needed, so that the last words of a full heap find room. */
+static void withhold_locked(struct kri_heap *heap, struct kri_free_list *found)
+{
+    size_t want = heap->config.limit_bytes / 64 < WITHHELD_BYTES ? heap->config.limit_bytes / 64 : WITHHELD_BYTES;
+
+    for (unsigned k = WITHHELD_INDEX + 1; k-- > 0;) {
+        struct kri_free_list *f = &found[k];
+        while (f->head && heap->withheld_bytes < want) {
+            struct kri_cell *c = f->head;
+            f->head = kri_ptr(c->slot[0]);
+            f->count--;
+            if (!f->head)
+                f->tail = NULL;
+            kri_list_append(&heap->withheld[k], c);
+            heap->withheld_bytes += kri_block_bytes(k);
+        }
+    }
+}
+
+static void forget_withheld(struct kri_heap *heap)
+{
+    memset(heap->withheld, 0, sizeof heap->withheld);
+    heap->withheld_bytes = 0;
+}
+
 static bool sweep_one_locked(struct kri_heap *heap)
 {
     struct kri_chunk *c = heap->unswept;
@@ -468,6 +496,8 @@ static bool sweep_one_locked(struct kri_heap *heap)
     kri_base_lock(heap);
     heap->sweeping--;
     c->state = KRI_CHUNK_SWEPT;
+    if (heap->withholding)
+        withhold_locked(heap, found);
     for (unsigned k = 0; k < KRI_SIZES; k++)
         splice_locked(heap, k, &found[k]);
     return true;
@@ -561,6 +591,7 @@ bool kri_heap_retire_chunks_stw(struct kri_heap *heap)
         heap->chunk_count = heap->large_count = 0;
         memset(heap->base, 0, sizeof heap->base); /* the lists held free blocks of these chunks only */
         heap->base_bits = 0;
+        forget_withheld(heap);
         heap->handed = heap->handed_large = 0;
         heap->live_bytes = heap->live_small = 0;
         add_chunk_locked(heap, fresh);
@@ -589,6 +620,12 @@ static void open_reserve(struct kri_heap *heap, bool large)
     if (heap->reserve && !(large && (heap->base_bits || heap->unswept))) {
         add_chunk_locked(heap, heap->reserve);
         heap->reserve = NULL;
+    }
+    heap->withholding = false; /* until the next collection */
+    if (heap->withheld_bytes && !(large && (heap->base_bits || heap->unswept))) {
+        for (unsigned k = 0; k < KRI_SIZES; k++)
+            splice_locked(heap, k, &heap->withheld[k]);
+        forget_withheld(heap);
     }
     kri_base_unlock(heap);
 }
@@ -1041,10 +1078,12 @@ void kri_heap_after_mark(struct kri_heap *heap, uint64_t live_bytes, struct kri_
     kri_shadow_take(heap);
     memset(heap->base, 0, sizeof heap->base);
     heap->base_bits = 0;
+    forget_withheld(heap);
     heap->live_bytes = live_bytes;
     heap->live_small = live_bytes - sort_large_stw(heap);
     set_budget_stw(heap, record->at);
     restore_reserve_stw(heap);
+    heap->withholding = !heap->reserve;
     release_empty_stw(heap, surplus_stw(heap, count_empty_stw(heap)));
     queue_chunks_stw(heap);
     set_local_limit_locked(heap);
