@@ -35,8 +35,8 @@ packages:
 	$$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends $$missing >/dev/null; fi
 
 $B/%.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
+	@mkdir -p $(@D); echo "  CC $<"
+	@$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
 -include $(OBJ:.o=.d) $(REPL:.o=.d) $B/lisp/boot/main.d
 
 # Where the library lies is compiled in: another PREFIX compiles it anew.
@@ -51,21 +51,24 @@ $B/lisp/vm.o: KR_CFLAGS += -fno-gcse -fno-crossjumping --param max-goto-duplicat
 endif
 
 # The core library, in the order of loading, is compiled by an executable without it and linked in.
-CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l stream.l system.l thread.l debug.l toplevel.l)
+CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l stream.l system.l unix.l thread.l debug.l toplevel.l)
 $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
-	$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
+	@echo "  LD $@"
+	@$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
 $B/core.fasl: $B/karakuri-boot $(CORE)
 	$B/karakuri-boot $@ $(CORE)
 $B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl
 	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -c $< -o $@
 
 $B/libkarakuri.a: $(OBJ) $B/lisp/boot/image.o
-	@rm -f $@
-	ar rcs $@ $^
+	@rm -f $@; echo "  AR $@"
+	@ar rcs $@ $^
 $B/libkarakuri.so: $(OBJ) $B/lisp/boot/image.o
-	$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.0 -o $@ $^ $(LIBS)
+	@echo "  LD $@"
+	@$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.0 -o $@ $^ $(LIBS)
 $B/karakuri: $(REPL) $B/libkarakuri.a
-	$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
+	@echo "  LD $@"
+	@$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
 bin/karakuri: $B/karakuri
 	@mkdir -p bin
 	cp $< $@.new && mv $@.new $@
@@ -75,22 +78,22 @@ run: bin/karakuri
 
 bench: WANTED := $(BENCH_PACKAGES)
 bench: packages
-	@$(MAKE) all
+	@$(MAKE) -j$$(nproc) all
 	sh bench/run.sh $(if $(QUICK),--quick) $(BENCH)
 bench-peers: packages
-	@$(MAKE) all
+	@$(MAKE) -j$$(nproc) all
 	sh bench/peers.sh
 
 test: WANTED := $(TEST_PACKAGES)
 test: packages
-	@$(MAKE) all
+	@$(MAKE) -j$$(nproc) all
 	sh test/run.sh $(MODE)
 check: WANTED := $(TEST_PACKAGES)
 check: packages
-	sh test/check.sh
+	AFTER_TEST=$(AFTER_TEST) sh test/check.sh
 soak: WANTED := $(TEST_PACKAGES)
 soak: packages
-	@$(MAKE) all
+	@$(MAKE) -j$$(nproc) all
 	sh test/soak.sh
 
 # The tests' executables: one for each file.

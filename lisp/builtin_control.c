@@ -189,13 +189,18 @@ KR_BUILTIN(error, "error", "(control &rest args)",
     }
     if (!kri_is_string(vm, argv[0]))
         kri_argument_error(w, 0, argv[0], KRI_E_NO_INTEGER);
-    kr_value text = formatted(w, argc, argv);
-    kr_value message = kri_string(w, ""), backtrace = kri_backtrace(w, 60);
+    kr_value callee = w->callee, text = formatted(w, argc, argv);
+    kr_value message = kri_string(w, ""), backtrace = kri_backtrace(w, 60), call = KRI_NIL;
+    for (int i = argc; i-- > 0;)
+        call = kri_cons(w, argv[i], call);
+    call = kri_cons(w, kri_keyword(w, "CALL"), kri_cons(w, kri_code_of(callee)->name, call));
+    call = kri_cons(w, call, KRI_NIL);
     kr_value v = kri_instantiate(w, kri_class_for_code(w, KRI_E_USER), -1);
     struct kri_condition *c = (struct kri_condition *)v.w;
     c->code = kri_fixnum(KRI_E_USER);
     c->message = message;
     c->extra = text;
+    c->plist = call;
     c->callee = kri_code_of(w->ctx->base[-3])->name;
     c->backtrace = backtrace;
     kri_raise(w, v);
@@ -213,6 +218,8 @@ KR_BUILTIN(raise_code, "lisp::%error-code", "(code form &optional detail)",
 
 KR_BUILTIN(signal_condition, "lisp::%signal", "(condition)", "Call the handlers that match CONDITION; nil when all decline.")
 {
+    if (!kri_derivedp(w->vm, argv[0], w->vm->classes[KRI_CLASS_ERROR].object))
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
     kri_signal(w, argv[0]);
     return KRI_NIL;
 }

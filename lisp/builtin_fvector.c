@@ -32,11 +32,11 @@ static bool float_operands(struct kri_worker *w, const kr_value *argv, int i, in
     return a == KRI_ELEMENT_FLOAT;
 }
 
-/* Argument I as the vector for a result, or a fresh one. */
+/* Argument I as the vector for a result, or a fresh one; the caller fills it. */
 static kr_value vector_result(struct kri_worker *w, int argc, const kr_value *argv, int i, bool floats, size_t n)
 {
     if (absent(argc, argv, i))
-        return floats ? kri_make_fvector(w, n) : kri_make_ivector(w, n);
+        return floats ? kri_make_fvector_raw(w, n) : kri_make_ivector(w, n);
     if (KRI_UNLIKELY(kri_element(w->vm, argv[i]) != (floats ? KRI_ELEMENT_FLOAT : KRI_ELEMENT_INTEGER)))
         kri_argument_error(w, i, argv[i], floats ? KRI_E_NO_FLOAT_VECTOR : KRI_E_NO_INTEGER_VECTOR);
     if (KRI_UNLIKELY(kri_length(argv[i]) != n))
@@ -61,7 +61,7 @@ static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (
 
 static kr_value float_vector_of(struct kri_worker *w, int argc, const kr_value *argv)
 {
-    kr_value v = kri_make_fvector(w, (size_t)argc);
+    kr_value v = kri_make_fvector_raw(w, (size_t)argc);
     for (int i = 0; i < argc; i++)
         doubles(v)[i] = kri_is_flonum(argv[i]) ? kri_flonum_value(argv[i]) : kri_arg_double(w, argv, i);
     return v;
@@ -155,7 +155,7 @@ static kr_value first_of(struct kri_worker *w, int argc, const kr_value *argv, b
     for (int i = 1; i < argc; i++)
         float_operands(w, argv, 0, i);
     size_t n = kri_length(argv[0]);
-    kr_value result = *floats ? kri_make_fvector(w, n) : kri_make_ivector(w, n);
+    kr_value result = *floats ? kri_make_fvector_raw(w, n) : kri_make_ivector(w, n);
     memcpy(kri_ptr(result)->slot, kri_ptr(argv[0])->slot, n * 8);
     return result;
 }
@@ -1052,7 +1052,7 @@ KR_BUILTIN(rotation_angle, "rotation-angle", "(matrix)",
     double n = sqrt(q[1] * q[1] + q[2] * q[2] + q[3] * q[3]), angle = 2 * atan2(n, fabs(q[0]));
     if (angle < 1.0001e-5)
         return KRI_NIL;
-    kr_value axis = kri_make_fvector(w, 3);
+    kr_value axis = kri_make_fvector_raw(w, 3);
     for (size_t i = 0; i < 3; i++)
         doubles(axis)[i] = (signbit(q[0]) ? -q[i + 1] : q[i + 1]) / n;
     return kri_list(w, 2, kri_float(w, angle), axis);

@@ -1,6 +1,11 @@
 /* builtin_object.c -- classes, instances, messages as Lisp sees them. */
 #include "lisp/interp.h"
 #include "lisp/send.h"
+#include "lisp/sequence.h"
+#include "lisp/stream.h"
+
+/* Slots of hash tables (lisp/hash_table.c). */
+enum { SLOT_HASH_FUNCTION = 4, SLOT_TEST_FUNCTION = 5, SLOT_LOCK = 11 };
 
 KR_BUILTIN(send, "send", "(object selector &rest args)",
            "Send OBJECT the message SELECTOR with ARGS: call the method found in its class or the nearest superclass, else "
@@ -60,13 +65,49 @@ KR_BUILTIN(instantiate, "instantiate", "(class &optional size)",
            "A new instance of CLASS, its slots nil; of a vector class, with SIZE elements (nil, 0 or 0.0). Sends no message.")
 {
     kr_value cls = kri_arg_class(w, argv, 0);
-    const struct kri_class *c = &w->vm->classes[kri_fixnum_value(kri_metaclass_of(cls)->cix)];
+    unsigned index = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix), builtin = index;
+    const struct kri_class *c = &w->vm->classes[index];
+    while (builtin >= KRI_CLASS_BUILTIN_COUNT)
+        builtin = w->vm->classes[builtin].super;
+    if (builtin == KRI_CLASS_PACKAGE || builtin == KRI_CLASS_METACLASS || builtin == KRI_CLASS_VECTORCLASS)
+        kri_error(w, KRI_E_INSTANTIATE, cls, "%s makes them", builtin == KRI_CLASS_PACKAGE ? "make-package" : "defclass");
     if (argc > 1 && !kri_is_nil(argv[1]) && (c->element == KRI_ELEMENT_NONE || c->fixed_size >= 0))
         kri_error(w, KRI_E_ARGC, argv[1], "class %V takes no size", kri_metaclass_of(cls)->name);
     intptr_t size = argc > 1 && !kri_is_nil(argv[1]) ? kri_arg_fixnum(w, argv, 1) : -1;
     if (argc > 1 && size < 0 && c->element != KRI_ELEMENT_NONE)
         kri_error(w, KRI_E_ARRAY_SIZE, argv[1], NULL);
     return kri_instantiate(w, cls, size);
+}
+
+struct change {
+    struct kri_cell *cell;
+    uint16_t cls;
+};
+
+static void change_class(struct kri_worker *w, void *arg)
+{
+    (void)w;
+    struct change *c = arg;
+    c->cell->cls = c->cls;
+}
+
+KR_BUILTIN(become, "become", "(vector class)",
+           "Make VECTOR an instance of the vector class CLASS, whose elements are of the same type. Returns VECTOR. Error: other classes.")
+{
+    struct kr_vm *vm = w->vm;
+    kr_value cls = kri_arg_class(w, argv, 1);
+    unsigned n = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix);
+    enum kri_element from = kri_element(vm, argv[0]);
+    if (from == KRI_ELEMENT_NONE || vm->classes[n].element == KRI_ELEMENT_NONE)
+        kri_error(w, KRI_E_USER, argv[0], "vector class or number expected");
+    if (from != vm->classes[n].element)
+        kri_error(w, KRI_E_USER, argv[0], "element type mismatch");
+    if (vm->classes[n].fixed_size >= 0 && (size_t)vm->classes[n].fixed_size != kri_length(argv[0]))
+        kri_error(w, KRI_E_VECTOR_DIMENSION, argv[0], NULL);
+    /* Elsewhere a cell's class never changes; here the layout stays the same, and nobody looks meanwhile. */
+    struct change c = {kri_ptr(argv[0]), (uint16_t)n};
+    kri_with_world_stopped(w, change_class, &c);
+    return argv[0];
 }
 
 static struct kri_cell *slot_holder(struct kri_worker *w, kr_value *argv, size_t *index)
@@ -83,21 +124,83 @@ static struct kri_cell *slot_holder(struct kri_worker *w, kr_value *argv, size_t
     return c;
 }
 
+/* What the system keeps in cells of its own (a stream's buffers, a table's state) is no value for programs, and the lists and
+ * tables that it searches are shown as copies: a program that changes them changes nothing. */
+static kr_value shown(struct kri_worker *w, const struct kri_cell *c, size_t i)
+{
+    struct kr_vm *vm = w->vm;
+    kr_value v = kri_slot(&c->slot[i]);
+    if (kri_eq(v, KRI_UNBOUND) || (kri_is_pointer(v) && kri_is_nil(vm->classes[kri_ptr(v)->cls].object) && !kri_is_number(v)))
+        return KRI_NIL;
+    unsigned cls = c->cls;
+    if (i == 0 || (cls != KRI_CLASS_PACKAGE && !kri_is_class(vm, kri_value_of(c))))
+        return v;
+    if (kri_has_class(v, KRI_CLASS_VECTOR)) {
+        kr_value vector = kri_make_vector(w, kri_length(v));
+        kri_vector_copy(w, vector, 0, v, 0, kri_length(v));
+        return vector;
+    }
+    if (!kri_is_cons(v))
+        return v;
+    kr_value copy = KRI_NIL, list = KRI_NIL;
+    for (; kri_is_cons(v); v = kri_cdr(v)) { /* a package's names, or methods: (selector function [documentation]) */
+        kr_value e = kri_car(v), entry = KRI_NIL;
+        if (kri_is_cons(e)) {
+            kr_value rest = kri_cdr(kri_cdr(e));
+            entry = kri_cons(w, kri_car(e), kri_cons(w, kri_car(kri_cdr(e)), kri_is_cons(rest) ? kri_cons(w, kri_car(rest), KRI_NIL) : KRI_NIL));
+        }
+        copy = kri_cons(w, kri_is_nil(entry) ? e : entry, copy);
+    }
+    for (; kri_is_cons(copy); copy = kri_cdr(copy))
+        list = kri_cons(w, kri_car(copy), list);
+    return list;
+}
+
+/* May slot I of C, of a class that C code relies on, become VALUE? */
+static bool settable(struct kri_worker *w, const struct kri_cell *c, size_t i, kr_value value)
+{
+    struct kr_vm *vm = w->vm;
+    unsigned cls = c->cls;
+    if (kri_is_pointer(value) && kri_is_nil(vm->classes[kri_ptr(value)->cls].object) && !kri_is_number(value))
+        return false;
+    while (cls >= KRI_CLASS_BUILTIN_COUNT)
+        cls = vm->classes[cls].super;
+    switch (cls) {
+    case KRI_CLASS_SYMBOL:
+        return i >= vm->classes[cls].slots;
+    case KRI_CLASS_METACLASS:
+    case KRI_CLASS_VECTORCLASS:
+    case KRI_CLASS_PACKAGE:
+        return i == 0 || i >= vm->classes[cls].slots;
+    case KRI_CLASS_STREAM: /* its own slots belong to the native side, if there is one */
+    case KRI_CLASS_FILE_STREAM:
+    case KRI_CLASS_BROADCAST_STREAM:
+        return i == 0 || i >= vm->classes[KRI_CLASS_STREAM].slots || !kri_stream_state(vm, kri_value_of(c));
+    case KRI_CLASS_HASH_TABLE:
+        return i != SLOT_LOCK;
+    case KRI_CLASS_RATIO:
+        return kri_is_integer(value) && (i == 0 || !kri_eq(value, kri_fixnum(0)));
+    default:
+        return true;
+    }
+}
+
 KR_BUILTIN(slot, "slot", "(object class name-or-index)", "The value of OBJECT's slot, by name or index as CLASS counts them.")
 {
     size_t i;
     const struct kri_cell *c = slot_holder(w, argv, &i);
-    kr_value v = kri_slot(&c->slot[i]);
-    return kri_eq(v, KRI_UNBOUND) ? KRI_NIL : v;
+    return shown(w, c, i);
 }
 
 KR_BUILTIN(setslot, "setslot", "(object class name-or-index value)", "Store VALUE in OBJECT's slot; returns VALUE.")
 {
     size_t i;
     struct kri_cell *c = slot_holder(w, argv, &i);
-    if (c->cls == KRI_CLASS_SYMBOL || c->cls == KRI_CLASS_CODE)
-        kri_error(w, KRI_E_CONSTANT, argv[2], "the slots of a symbol are set by its own functions");
+    if (!settable(w, c, i, argv[3]))
+        kri_error(w, KRI_E_CONSTANT, argv[2], "this slot of %V is set by the functions of its class only", argv[0]);
     kri_store(w, c, &c->slot[i], argv[3]);
+    if (kri_derivedp(w->vm, argv[0], w->vm->classes[KRI_CLASS_HASH_TABLE].object) && (i == SLOT_HASH_FUNCTION || i == SLOT_TEST_FUNCTION))
+        kri_hash_table_renew(w, argv[0]);
     return argv[3];
 }
 
@@ -110,14 +213,22 @@ KR_BUILTIN(slot_by_name, "lisp::%slot-by-name", "(object name)", "The value of O
     intptr_t i = kri_slot_index(vm, vm->classes[c->cls].object, argv[1]);
     if (i < 0 || i >= vm->classes[c->cls].slots)
         kri_error(w, KRI_E_NO_SLOT, argv[1], "of %V", argv[0]);
-    kr_value v = kri_slot(&c->slot[i]);
-    return kri_eq(v, KRI_UNBOUND) ? KRI_NIL : v;
+    return shown(w, c, (size_t)i);
+}
+
+/* Argument I, a vector or nil. */
+static kr_value arg_vector_or_nil(struct kri_worker *w, const kr_value *argv, int i)
+{
+    if (!kri_is_nil(argv[i]) && kri_element(w->vm, argv[i]) != KRI_ELEMENT_T)
+        kri_argument_error(w, i, argv[i], KRI_E_NO_VECTOR);
+    return argv[i];
 }
 
 KR_BUILTIN(define_class, "lisp::%defclass", "(name super slots types forwards metaclass element-type size)",
            "Make or redefine class NAME. SLOTS, TYPES and FORWARDS are vectors over its own slots, or nil.")
 {
-    return kri_define_class(w, kri_arg_symbol(w, argv, 0), argv[1], argv[2], argv[3], argv[4], argv[5], argv[6],
+    return kri_define_class(w, kri_arg_symbol(w, argv, 0), argv[1], arg_vector_or_nil(w, argv, 2), arg_vector_or_nil(w, argv, 3),
+                            arg_vector_or_nil(w, argv, 4), argv[5], argv[6],
                             kri_is_fixnum(argv[7]) ? kri_fixnum_value(argv[7]) : -1);
 }
 
@@ -160,6 +271,6 @@ KR_BUILTIN(method_cache, "sys::method-cache", "()", "(hits misses) of this threa
 }
 
 const struct kri_builtin *const kri_builtins_object[] = {
-    &send_def, &send_message_def, &find_method_def, &class_def, &derivedp_def, &subclassp_def, &classp_def, &instantiate_def,
+    &send_def, &send_message_def, &find_method_def, &class_def, &derivedp_def, &subclassp_def, &classp_def, &become_def, &instantiate_def,
     &slot_def, &setslot_def, &slot_by_name_def, &define_class_def, &define_method_def, &delete_method_def, &class_by_index_def, &all_classes_def,
     &method_cache_def, NULL};

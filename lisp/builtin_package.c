@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "lisp/package.h"
 #include "lisp/reader.h"
+#include "lisp/sequence.h"
 
 static kr_value arg_package(struct kri_worker *w, int argc, kr_value *argv, int i)
 {
@@ -262,6 +263,15 @@ KR_BUILTIN(rename_package, "rename-package", "(package name &optional nicknames)
     return w->vm->sym.t;
 }
 
+/* Programs get copies of the lists that lookups walk. */
+static kr_value copied(struct kri_worker *w, kr_value list)
+{
+    struct kri_lister l = {KRI_NIL, NULL};
+    for (; kri_is_cons(list); list = kri_cdr(list))
+        kri_lister_add(w, &l, kri_car(list));
+    return l.head;
+}
+
 KR_BUILTIN(package_name, "package-name", "(package)", "The name of PACKAGE.")
 {
     return kri_car(kri_slot(&kri_package_of(kri_package_arg(w, argv[0]))->names));
@@ -269,22 +279,22 @@ KR_BUILTIN(package_name, "package-name", "(package)", "The name of PACKAGE.")
 
 KR_BUILTIN(package_nicknames, "package-nicknames", "(package)", "A list of the names of PACKAGE, its own first.")
 {
-    return kri_slot(&kri_package_of(kri_package_arg(w, argv[0]))->names);
+    return copied(w, kri_slot(&kri_package_of(kri_package_arg(w, argv[0]))->names));
 }
 
 KR_BUILTIN(package_use_list, "package-use-list", "(package)", "A list of the packages that PACKAGE uses.")
 {
-    return kri_slot(&kri_package_of(kri_package_arg(w, argv[0]))->use);
+    return copied(w, kri_slot(&kri_package_of(kri_package_arg(w, argv[0]))->use));
 }
 
 KR_BUILTIN(package_used_by_list, "package-used-by-list", "(package)", "A list of the packages that use PACKAGE.")
 {
-    return kri_slot(&kri_package_of(kri_package_arg(w, argv[0]))->used_by);
+    return copied(w, kri_slot(&kri_package_of(kri_package_arg(w, argv[0]))->used_by));
 }
 
 KR_BUILTIN(package_shadowing_symbols, "package-shadowing-symbols", "(package)", "A list of the symbols that PACKAGE shadows.")
 {
-    return kri_slot(&kri_package_of(kri_package_arg(w, argv[0]))->shadows);
+    return copied(w, kri_slot(&kri_package_of(kri_package_arg(w, argv[0]))->shadows));
 }
 
 /* Call F for a symbol or each symbol of a list. */

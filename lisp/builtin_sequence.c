@@ -404,7 +404,7 @@ KR_BUILTIN(concatenate, "concatenate", "(class &rest sequences)",
 }
 
 KR_BUILTIN(coerce, "coerce", "(object class)",
-           "Return OBJECT as an instance of CLASS: a sequence as cons (a list) or a vector class. OBJECT itself if it is one.\n"
+           "Return OBJECT as an instance of CLASS: a sequence as cons (a list) or a vector class. OBJECT itself if it is one with such elements.\n"
            "The symbols FLOAT, INTEGER and LIST are understood as well.")
 {
     const struct kri_symbols *sym = &w->vm->sym;
@@ -420,7 +420,7 @@ KR_BUILTIN(coerce, "coerce", "(object class)",
         return argv[0];
     }
     unsigned cls = kri_arg_vector_class(w, argv, 1);
-    if (kri_derivedp(w->vm, argv[0], argv[1]))
+    if (kri_derivedp(w->vm, argv[0], argv[1]) && kri_element(w->vm, argv[0]) == w->vm->classes[cls].element)
         return argv[0];
     size_t n = kri_sequence_length(w, argv, 0);
     kr_value v = kri_make_vector_of(w, cls, n);

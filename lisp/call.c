@@ -334,6 +334,8 @@ _Noreturn void kri_argc_error(struct kri_worker *w, kr_value fn, int argc, const
     if (code->flags & KRI_CODE_SPECIAL)
         kri_error(w, KRI_E_ILLEGAL_FUNCTION, code->name, NULL);
     if (code->flags & KRI_CODE_METHOD) {
+        if (argc == 0)
+            kri_error(w, KRI_E_ARGC, code->name, "a method without its receiver");
         min--;
         max -= max > 0;
         argc--;

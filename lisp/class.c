@@ -466,6 +466,16 @@ static kr_value forwarded_to(struct kr_vm *vm, const struct kri_cell *c, kr_valu
     return KRI_NIL;
 }
 
+_Noreturn static void no_method(struct kri_worker *w, kr_value selector, int argc, const kr_value *argv)
+{
+    kr_value call = KRI_NIL;
+    for (int i = argc < 20 ? argc : 20; i-- > 1;)
+        call = kri_cons(w, argv[i], call);
+    call = kri_cons(w, w->vm->sym.send, kri_cons(w, argv[0], kri_cons(w, selector, call)));
+    w->callee = kri_symbol_function(w->vm, w->vm->sym.send);
+    kri_error_call(w, KRI_E_NO_METHOD, selector, call, "receiver %V", argv[0]);
+}
+
 kr_value kri_send_slow(struct kri_worker *w, kr_value *argv, int *argc, kr_value selector, kr_value super_of)
 {
     struct kr_vm *vm = w->vm;
@@ -478,8 +488,10 @@ kr_value kri_send_slow(struct kri_worker *w, kr_value *argv, int *argc, kr_value
     cache->misses++;
     for (int hops = 0; hops < 100; hops++) {
         struct kri_cell *c = kri_cell(vm, argv[0]);
-        if (!c)
+        if (!c) {
+            w->callee = kri_symbol_function(vm, vm->sym.send);
             kri_error(w, KRI_E_NO_OBJECT, argv[0], "it cannot receive %V", selector);
+        }
         unsigned start = c->cls;
         if (!kri_is_nil(super_of)) {
             if (!kri_derivedp(vm, argv[0], super_of))
@@ -502,7 +514,7 @@ kr_value kri_send_slow(struct kri_worker *w, kr_value *argv, int *argc, kr_value
         if (!found) {
             fn = kri_find_method(w, start, vm->sym.k_nomethod, NULL);
             if (kri_is_nil(fn))
-                kri_error(w, KRI_E_NO_METHOD, selector, "receiver %V", argv[0]);
+                no_method(w, selector, *argc, argv);
             memmove(argv + 2, argv + 1, (size_t)(*argc - 1) * sizeof *argv);
             argv[1] = selector;
             ++*argc;

@@ -297,8 +297,10 @@ kr_value kri_take_declarations(struct kri_compiler *c, kr_value *body, kr_value 
     kr_value specials = KRI_NIL;
     for (; kri_is_cons(*body); *body = kri_cdr(*body)) {
         kr_value form = kri_car(*body);
-        if (doc && kri_is_nil(*doc) && kri_is_string(c->vm, form) && kri_is_cons(kri_cdr(*body))) {
+        if (doc && kri_is_nil(*doc) && kri_is_string(c->vm, form)) {
             *doc = kri_keep(c, form);
+            if (!kri_is_cons(kri_cdr(*body)))
+                break; /* the only form is the value, too */
             continue;
         }
         if (!kri_is_cons(form) || !kri_eq(kri_car(form), c->vm->sym.declare))
@@ -746,7 +748,8 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
     if (!kri_is_symbol(head) || kri_is_nil(head)) {
         if (is_lambda(c, head))
             return analyse_lambda_call(c, head, arguments, form, false);
-        kri_error(c->w, KRI_E_ILLEGAL_FUNCTION, head, "at the head of %V", form);
+        kri_error(c->w, kri_is_nil(head) ? KRI_E_UNDEFINED : kri_is_cons(head) ? KRI_E_LAMBDA_FORM : KRI_E_ILLEGAL_FUNCTION, head,
+                  "at the head of %V", form);
     }
     struct kri_scope *local = find_function(c, head);
     if (local && local->kind == KRI_SCOPE_MACRO) {
@@ -1293,7 +1296,14 @@ static struct kri_node *definition(struct kri_compiler *c, kr_value form, kr_val
 }
 
 static struct kri_node *form_defun(struct kri_compiler *c, kr_value form, kr_value arguments) { return definition(c, form, arguments, false); }
-static struct kri_node *form_defmacro(struct kri_compiler *c, kr_value form, kr_value arguments) { return definition(c, form, arguments, true); }
+/* A macro defined inside a form is used by the rest of that form, which is compiled before the definition is made. */
+static struct kri_node *form_defmacro(struct kri_compiler *c, kr_value form, kr_value arguments)
+{
+    struct kri_node *n = definition(c, form, arguments, true);
+    kr_value expander = kri_keep(c, compile_macro(c, kri_car(arguments), arguments));
+    kri_scope_push(c, KRI_SCOPE_MACRO, kri_car(arguments))->value = expander;
+    return n;
+}
 
 static struct kri_node *form_defmethod(struct kri_compiler *c, kr_value form, kr_value arguments)
 {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include "lisp/interp.h"
 #include "lisp/opcode.h"
+#include "lisp/printer.h"
 
 enum { BACKTRACE_FRAMES = 60, DETAIL_BYTES = 400, VALUE_BYTES = 120 };
 
@@ -102,13 +103,40 @@ void kri_signal(struct kri_worker *w, kr_value condition)
     }
 }
 
+/* Does EusLisp hand what these errors are about, a name or a wrong object, to the handler as the extra argument? */
+static bool names_datum(kr_value code)
+{
+    switch (kri_is_fixnum(code) ? kri_fixnum_value(code) : 0) {
+    case KRI_E_CONSTANT:
+    case KRI_E_UNBOUND:
+    case KRI_E_UNDEFINED:
+    case KRI_E_ILLEGAL_FUNCTION:
+    case KRI_E_NO_CATCHER:
+    case KRI_E_NO_BLOCK:
+    case KRI_E_NO_CLASS:
+    case KRI_E_NO_METHOD:
+    case KRI_E_NO_PACKAGE:
+    case KRI_E_NO_KEYWORD:
+        return true;
+    }
+    return false;
+}
+
+/* EusLisp's handlers get the form that failed: the call with its arguments where it is known, else the name of the function. */
 static kr_value call_error_handler(struct kri_worker *w, void *arg)
 {
     struct handler_call *c = arg;
     const struct kri_condition *e = (const struct kri_condition *)c->condition.w;
-    kr_value argv[4] = {e->code, e->message, e->form, e->extra};
+    kr_value call = kri_get(w, c->condition, kri_keyword(w, "CALL")), form;
+    if (kri_is_cons(call))
+        form = call;
+    else if (kri_is_nil(e->callee) || kri_eq(e->code, kri_fixnum(KRI_E_ARGC)))
+        form = e->form;
+    else
+        form = kri_cons(w, e->callee, KRI_NIL);
+    kr_value argv[4] = {e->code, e->message, form, names_datum(e->code) ? e->form : e->extra};
     w->ctx->condition = c->condition;
-    return kri_call(w, c->handler, kri_is_nil(e->extra) ? 3 : 4, argv);
+    return kri_call(w, c->handler, kri_is_nil(argv[3]) ? 3 : 4, argv);
 }
 
 _Noreturn void kri_raise(struct kri_worker *w, kr_value condition)
@@ -141,12 +169,15 @@ static kr_value fault_name(struct kri_worker *w)
     return kri_code_of(ctx->base[-3])->name;
 }
 
-static kr_value make_condition(struct kri_worker *w, int code, kr_value value, const char *detail, size_t n)
+/* CALL: the call that failed as a list, or NIL. */
+static kr_value make_condition(struct kri_worker *w, int code, kr_value value, kr_value call, const char *detail, size_t n)
 {
     kr_value callee = fault_name(w);
     kr_value cls = kri_class_for_code(w, code);
     kr_value message = kri_string(w, kri_error_text(code)), extra = n > 0 ? kri_string_n(w, detail, n) : KRI_NIL;
     kr_value backtrace = kri_backtrace(w, BACKTRACE_FRAMES);
+    if (!kri_is_nil(call))
+        call = kri_cons(w, kri_cons(w, kri_keyword(w, "CALL"), call), KRI_NIL);
     kr_value v = kri_instantiate(w, cls, -1);
     struct kri_condition *c = (struct kri_condition *)v.w;
     c->code = kri_fixnum(code);
@@ -155,6 +186,7 @@ static kr_value make_condition(struct kri_worker *w, int code, kr_value value, c
     c->form = value;
     c->extra = extra;
     c->backtrace = backtrace;
+    c->plist = call;
     return v;
 }
 
@@ -173,21 +205,10 @@ static void text_add(struct text *t, const char *s, size_t n)
     t->n += n;
 }
 
-static kr_value print_cut(struct kri_worker *w, void *arg)
-{
-    return kri_print_to_string(w, *(kr_value *)arg, true);
-}
-
 static void text_add_value(struct kri_worker *w, struct text *t, kr_value v)
 {
-    kr_value s;
-    /* Printing may fail in its turn (a broken :prin1 method): the message does without then. */
-    if (!kri_protect(w, print_cut, &v, &s) || !kri_is_string(w->vm, s))
-        return;
-    size_t n = kri_length(s);
-    text_add(t, (const char *)kri_string_of(s)->byte, n > VALUE_BYTES ? VALUE_BYTES : n);
-    if (n > VALUE_BYTES)
-        text_add(t, "...", 3);
+    kr_value s = kri_print_cut(w, v, VALUE_BYTES);
+    text_add(t, (const char *)kri_string_of(s)->byte, kri_length(s));
 }
 
 static void text_format(struct kri_worker *w, struct text *t, const char *format, va_list ap)
@@ -228,9 +249,32 @@ static void text_format(struct kri_worker *w, struct text *t, const char *format
     }
 }
 
-static _Noreturn void raise_text(struct kri_worker *w, int code, kr_value value, const struct text *t)
+static _Noreturn void raise_text(struct kri_worker *w, int code, kr_value value, kr_value call, const struct text *t)
 {
-    kri_raise(w, make_condition(w, code, value, t->bytes, t->n));
+    kri_raise(w, make_condition(w, code, value, call, t->bytes, t->n));
+}
+
+/* The call of the running builtin as a list, VALUE being its argument I. Where the number of its arguments may vary, the least
+ * that fits is taken: so no word below the arguments is looked at. */
+static kr_value running_call(struct kri_worker *w, int i, kr_value value)
+{
+    if (!kri_is_function(w->callee))
+        return KRI_NIL;
+    const struct kri_code *code = kri_code_of(w->callee);
+    const kr_value *top = w->ctx->top;
+    int n = code->nreq > i + 1 ? code->nreq : i + 1;
+    if (code->builtin && top) {
+        int most = code->max >= 0 ? code->max : n;
+        while (n <= most && !kri_eq(top[i - n], value))
+            n++;
+        if (n <= most) {
+            kr_value call = KRI_NIL;
+            for (int k = 1; k <= n; k++)
+                call = kri_cons(w, top[-k], call);
+            return kri_cons(w, code->name, call);
+        }
+    }
+    return kri_list(w, 2, code->name, value);
 }
 
 /* A stack is full: its handlers get the reserve. If they go too deep themselves, straight to the barrier. */
@@ -260,7 +304,19 @@ _Noreturn void kri_error(struct kri_worker *w, int code, kr_value value, const c
         va_end(ap);
     }
     w->callee = callee;
-    raise_text(w, code, value, &t);
+    raise_text(w, code, value, KRI_NIL, &t);
+}
+
+_Noreturn void kri_error_call(struct kri_worker *w, int code, kr_value value, kr_value call, const char *format, ...)
+{
+    struct text t = {.n = 0};
+    kr_value callee = w->callee;
+    va_list ap;
+    va_start(ap, format);
+    text_format(w, &t, format, ap);
+    va_end(ap);
+    w->callee = callee;
+    raise_text(w, code, value, call, &t);
 }
 
 _Noreturn void kri_argument_error(struct kri_worker *w, int i, kr_value value, int code)
@@ -269,12 +325,13 @@ _Noreturn void kri_argument_error(struct kri_worker *w, int i, kr_value value, i
     kr_value callee = w->callee;
     struct text t = {.n = 0};
     char number[40];
+    kr_value call = running_call(w, i, value);
     text_add(&t, number, (size_t)snprintf(number, sizeof number, "argument %d of ", i + 1));
     text_add_value(w, &t, name);
     text_add(&t, " is ", 4);
     text_add_value(w, &t, value);
     w->callee = callee;
-    raise_text(w, code, value, &t);
+    raise_text(w, code, value, call, &t);
 }
 
 _Noreturn void kri_error_stack(struct kri_worker *w) { kri_error(w, KRI_E_STACK, KRI_NIL, NULL); }

@@ -105,6 +105,18 @@ static void end(const struct view *v)
     kri_store_release(lock_word(v->t), word_of(version_of(v->version) + VERSION_STEP));
 }
 
+void kri_hash_table_renew(struct kri_worker *w, kr_value table)
+{
+    struct table *t = (struct table *)table.w;
+    for (;;) {
+        struct view v = look(w, t);
+        size_t kind = (size_t)kind_for(w->vm, kri_slot(&t->test_function), kri_slot(&t->hash_function));
+        size_t next = (version_of(v.version) & ~(size_t)(KIND_MASK << KIND_SHIFT)) + VERSION_STEP;
+        if (kri_cas(lock_word(t), v.version, word_of(next | kind << KIND_SHIFT)))
+            return;
+    }
+}
+
 /* ---- hashing and searching ---- */
 
 static uint64_t scramble(uint64_t h)

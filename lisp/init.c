@@ -113,7 +113,7 @@ static bool native_bounds(void **base, void **limit)
     *base = known ? (char *)*limit + size : NULL;
 #ifdef KRI_TSAN
     /* The sanitizer's own record of the stack has room for 65,536 frames. */
-    if (size > (size_t)2 << 20)
+    if (known && size > (size_t)2 << 20)
         *limit = (char *)*base - ((size_t)2 << 20);
 #endif
     return known;

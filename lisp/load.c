@@ -245,13 +245,18 @@ static bool is_provided(struct kri_worker *w, kr_value key)
     return false;
 }
 
+static void note_module(struct kri_worker *w, kr_value key, kr_value versions)
+{
+    if (!is_provided(w, key))
+        kri_set_special(w, w->vm->sym.modules, kri_cons(w, kri_cons(w, key, versions), kri_special(w, w->vm->sym.modules)));
+}
+
 KR_BUILTIN(provide, "provide", "(module &rest version)", "Note in *modules* that MODULE (a keyword, symbol or string) is there. Returns its keyword.")
 {
     kr_value key = module_key(w, argv[0]), versions = KRI_NIL;
     for (int i = argc; i-- > 1;)
         versions = kri_cons(w, argv[i], versions);
-    if (!is_provided(w, key))
-        kri_set_special(w, w->vm->sym.modules, kri_cons(w, kri_cons(w, key, versions), kri_special(w, w->vm->sym.modules)));
+    note_module(w, key, versions);
     return key;
 }
 
@@ -269,8 +274,8 @@ static kr_value module_file(struct kri_worker *w, kr_value name)
 }
 
 KR_BUILTIN(require, "require", "(module &optional file &rest load-options)",
-           "Load FILE, by default the file named as MODULE is, unless MODULE (a keyword, symbol or string) was provided. Returns "
-           "its keyword if the file was loaded, else nil. Error: file not found.")
+           "Load FILE, by default the file named as MODULE is, unless MODULE (a keyword, symbol or string) was provided, and note "
+           "that it is there. Returns its keyword if the file was loaded, else nil. Error: file not found.")
 {
     kr_value key = module_key(w, argv[0]);
     if (is_provided(w, key))
@@ -280,6 +285,7 @@ KR_BUILTIN(require, "require", "(module &optional file &rest load-options)",
     for (int i = 2; i < argc && n < 12; i++)
         args[n++] = argv[i];
     load_file(w, n, args);
+    note_module(w, key, KRI_NIL);
     return key;
 }
 

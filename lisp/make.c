@@ -52,6 +52,15 @@ kr_value kri_make_fvector(struct kri_worker *w, size_t length)
     return kri_value_of(kri_make(w, KRI_CLASS_FLOAT_VECTOR, n, n));
 }
 
+kr_value kri_make_fvector_raw(struct kri_worker *w, size_t length)
+{
+    uint32_t n = checked_length(w, length);
+    struct kri_cell *c = kri_alloc_raw(w, KRI_CLASS_FLOAT_VECTOR, n, n);
+    if (KRI_UNLIKELY(!c))
+        kri_error_memory(w, length * 8);
+    return kri_value_of(c);
+}
+
 kr_value kri_make_ivector(struct kri_worker *w, size_t length)
 {
     uint32_t n = checked_length(w, length);

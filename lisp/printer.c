@@ -13,7 +13,7 @@
 #include "lisp/package.h"
 #include "lisp/reader.h"
 
-enum { HAND_OVER = 4000 };
+enum { HAND_OVER = 4000, CUT_LENGTH = 30, CUT_LEVEL = 8 };
 
 struct printer {
     struct kri_worker *w;
@@ -25,8 +25,9 @@ struct printer {
     intptr_t depth;
     int base;
     kr_value package;
-    struct kri_address_table seen; /* *print-circle*: 1 met once, -1 met again, n > 1: label n - 1 was printed */
+    struct kri_address_table seen; /* *print-circle*: 1 met once, -n met again: its label is n, n > 1: label n - 1 was printed */
     intptr_t labels;
+    size_t most;                /* bytes after which nothing more is wanted; 0: all is */
     jmp_buf shallow; /* where printing that goes too deep returns to: a handler needs the stack it used */
 };
 
@@ -151,8 +152,16 @@ static void print_float(struct printer *p, double d)
     put_n(p, buffer, kri_print_float(p->vm, d, p->shortest, buffer));
 }
 
+static void stop_if_enough(struct printer *p)
+{
+    if (p->most && p->out->n > p->most)
+        longjmp(p->shallow, 1);
+}
+
 static void print_string(struct printer *p, const unsigned char *s, size_t n)
 {
+    if (p->most && n > p->most)
+        n = p->most + 1;
     if (!p->escape) {
         put_n(p, (const char *)s, n);
         return;
@@ -199,6 +208,7 @@ static void print_elements(struct printer *p, kr_value v, enum kri_element eleme
             hand_over(p);
         if (from + i >= kri_length(v)) /* it shrank: it was an array's entity and is another vector now */
             break;
+        stop_if_enough(p);
         print_element(p, v, element, from + i);
     }
     p->depth--;
@@ -494,6 +504,7 @@ static void print_immediate(struct printer *p, kr_value v)
 
 static void print(struct printer *p, kr_value v)
 {
+    stop_if_enough(p);
     if (p->level >= 0 && p->depth >= p->level) {
         put(p, '#');
         return;
@@ -513,7 +524,7 @@ static void print(struct printer *p, kr_value v)
         if (e && e->number != 1) {
             bool first = e->number < 0;
             if (first)
-                e->number = ++p->labels + 1;
+                e->number = 1 - e->number;
             put(p, '#');
             print_fixnum(p, e->number - 1);
             put(p, first ? '=' : '#');
@@ -569,8 +580,9 @@ static void find_shared(struct printer *p, kr_value root)
         if (!may_share(p, v))
             continue;
         struct kri_address_entry *e = kri_address_enter(w, &p->seen, v);
-        if (e->number != 0) {
-            e->number = -1;
+        if (e->number != 0) { /* labels are numbered in the order of these second meetings, as EusLisp numbers them */
+            if (e->number == 1)
+                e->number = -++p->labels;
             continue;
         }
         e->number = 1;
@@ -579,14 +591,14 @@ static void find_shared(struct printer *p, kr_value root)
             todo = kri_cons(w, kri_car(v), kri_cons(w, kri_cdr(v), todo));
         } else if (c->cls == KRI_CLASS_ARRAY) {
             kr_value entity = ((struct kri_array *)c)->entity;
-            for (size_t i = 0; kri_element(p->vm, entity) == KRI_ELEMENT_T && i < kri_length(entity); i++)
+            for (size_t i = kri_element(p->vm, entity) == KRI_ELEMENT_T ? kri_length(entity) : 0; i-- > 0;)
                 todo = kri_cons(w, kri_slot(&kri_vector_of(entity)->at[i]), todo);
         } else if (kri_element(p->vm, v) == KRI_ELEMENT_T) {
-            for (size_t i = 0; i < c->length; i++)
+            for (size_t i = c->length; i-- > 0;)
                 if (kri_is_pointer(kri_slot(&kri_vector_of(v)->at[i])))
                     todo = kri_cons(w, kri_slot(&kri_vector_of(v)->at[i]), todo);
         } else if (c->cls >= KRI_CLASS_BUILTIN_COUNT && kri_element(p->vm, v) == KRI_ELEMENT_NONE) {
-            for (size_t i = 0; i < p->vm->classes[c->cls].slots; i++)
+            for (size_t i = p->vm->classes[c->cls].slots; i-- > 0;)
                 todo = kri_cons(w, kri_slot(&c->slot[i]), todo);
         }
     }
@@ -665,6 +677,53 @@ kr_value kri_print_to_string(struct kri_worker *w, kr_value v, bool escape)
     kri_text_init(&out);
     kri_print_text(w, &out, v, escape);
     return kri_text_string(w, &out);
+}
+
+/* ---- the beginning of a text, for messages: the value may be circular or huge ---- */
+
+struct cut {
+    kr_value value, text;
+    size_t most;
+};
+
+static kr_value print_beginning(struct kri_worker *w, void *arg)
+{
+    struct cut *cut = arg;
+    struct printer p;
+    struct kri_text out;
+    kri_text_init(&out);
+    setup(&p, w, &out, KRI_NIL, true);
+    p.circle = false;
+    p.most = cut->most;
+    if (setjmp(p.shallow) == 0)
+        print(&p, cut->value);
+    if (out.n > cut->most) {
+        out.n = cut->most;
+        kri_text_puts(w, &out, "...");
+    }
+    return cut->text = kri_text_string(w, &out);
+}
+
+static kr_value print_shallow(struct kri_worker *w, void *arg)
+{
+    kr_value level = kri_special(w, w->vm->sym.print_level);
+    return kri_with_binding(w, w->vm->sym.print_level, kri_is_fixnum(level) ? level : kri_fixnum(CUT_LEVEL), print_beginning, arg);
+}
+
+static kr_value print_short(struct kri_worker *w, void *arg)
+{
+    kr_value length = kri_special(w, w->vm->sym.print_length);
+    return kri_with_binding(w, w->vm->sym.print_length, kri_is_fixnum(length) ? length : kri_fixnum(CUT_LENGTH), print_shallow, arg);
+}
+
+/* The bindings are for what :prin1 methods print; this printer stops by itself. A value that cannot be printed has a broken method. */
+kr_value kri_print_cut(struct kri_worker *w, kr_value v, size_t most)
+{
+    struct cut cut = {.value = v, .most = most};
+    kr_value s;
+    if (!kri_protect(w, print_short, &cut, &s) || !kri_is_string(w->vm, s))
+        return kri_string(w, "#<unprintable>");
+    return s;
 }
 
 void kri_print_unreadable(struct kri_worker *w, kr_value v, kr_value stream, int extras, const kr_value *extra)
@@ -912,6 +971,12 @@ KR_BUILTIN(princ_to_string, "princ-to-string", "(obj &optional size)", "The stri
     return kri_print_to_string(w, argv[0], false);
 }
 
+KR_BUILTIN(print_cut, "lisp::%print-cut", "(object bytes)",
+           "The string that prin1 would print for OBJECT, cut after BYTES, and to a few levels and elements: for messages.")
+{
+    return kri_print_cut(w, argv[0], (size_t)kri_arg_natural(w, argv, 1));
+}
+
 KR_BUILTIN(print_unreadable, "lisp::%prin1-object", "(object &optional stream &rest items)",
            "Print OBJECT as #<class #Xaddress name items>, the ITEMS as princ does: what :prin1 of class object does. Returns OBJECT.")
 {
@@ -920,5 +985,5 @@ KR_BUILTIN(print_unreadable, "lisp::%prin1-object", "(object &optional stream &r
 }
 
 const struct kri_builtin *const kri_builtins_printer[] = {
-    &prin1_def, &princ_def, &print_def, &write__def, &pprint_def, &prin1_to_string_def, &princ_to_string_def, &print_unreadable_def, NULL,
+    &prin1_def, &princ_def, &print_def, &write__def, &pprint_def, &prin1_to_string_def, &princ_to_string_def, &print_cut_def, &print_unreadable_def, NULL,
 };

@@ -1904,6 +1904,20 @@ KR_BUILTIN(set_macro_character, "set-macro-character", "(char function &optional
     return w->vm->sym.t;
 }
 
+KR_BUILTIN(set_syntax_from_char, "set-syntax-from-char", "(char from-char &optional readtable from-readtable)",
+           "Have CHAR read in READTABLE, by default the current one, as FROM-CHAR is in FROM-READTABLE, by default the standard one. "
+           "Returns t.")
+{
+    int c = arg_character(w, argv, 0), from = arg_character(w, argv, 1);
+    kr_value table = arg_readtable(w, argc, argv, 2);
+    kr_value source = argc > 3 && !kri_is_nil(argv[3]) ? argv[3] : standard_readtable(w);
+    struct kri_readtable *t = readtable_of(w, table), *f = readtable_of(w, source);
+    kr_value entry = kri_slot(&kri_vector_of(f->macro)->at[from]);
+    kri_store(w, kri_ptr(t->macro), &kri_vector_of(t->macro)->at[c], kri_has_class(entry, KRI_CLASS_VECTOR) ? copy_vector(w, entry) : entry);
+    kri_string_of(t->syntax)->byte[c] = kri_string_of(f->syntax)->byte[from];
+    return w->vm->sym.t;
+}
+
 KR_BUILTIN(get_macro_character, "get-macro-character", "(char &optional readtable)",
            "The function (or its name) that reads what begins with CHAR in READTABLE, or nil.")
 {
@@ -1984,7 +1998,7 @@ const struct kri_builtin *const kri_builtins_reader[] = {
     &readtablep_def,
     &reset_readtable_def,
     &set_macro_character_def,
-    &get_macro_character_def,
+    &get_macro_character_def, &set_syntax_from_char_def,
     &make_dispatch_macro_character_def,
     &set_dispatch_macro_character_def,
     &get_dispatch_macro_character_def,

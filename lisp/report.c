@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <unistd.h>
 #include "lisp/init.h"
+#include "lisp/printer.h"
 
 /* A growing Lisp string is the buffer, so that nothing leaks when printing raises. */
 struct text {
@@ -27,19 +28,9 @@ static void add_lisp_string(struct kri_worker *w, struct text *t, kr_value s)
     add(w, t, (const char *)kri_string_of(s)->byte, kri_length(s));
 }
 
-static kr_value print_value(struct kri_worker *w, void *arg) { return kri_print_to_string(w, *(kr_value *)arg, true); }
-
 static void add_value(struct kri_worker *w, struct text *t, kr_value v, size_t most)
 {
-    kr_value s;
-    if (!kri_protect(w, print_value, &v, &s) || !kri_is_string(w->vm, s)) {
-        add_text(w, t, "#<unprintable>");
-        return;
-    }
-    size_t n = kri_length(s);
-    add(w, t, (const char *)kri_string_of(s)->byte, n > most ? most : n);
-    if (n > most)
-        add_text(w, t, "...");
+    add_lisp_string(w, t, kri_print_cut(w, v, most));
 }
 
 static kr_value finish(struct kri_worker *w, struct text *t)
@@ -51,6 +42,10 @@ static bool is_condition(struct kri_worker *w, kr_value v)
 {
     return kri_is_pointer(v) && kri_derivedp(w->vm, v, w->vm->classes[KRI_CLASS_ERROR].object);
 }
+
+/* Of anything: backtraces can be set by hand. */
+static kr_value first(kr_value v) { return kri_is_cons(v) ? kri_car(v) : KRI_NIL; }
+static kr_value rest(kr_value v) { return kri_is_cons(v) ? kri_cdr(v) : KRI_NIL; }
 
 static kr_value condition_text(struct kri_worker *w, void *arg)
 {
@@ -82,7 +77,8 @@ static kr_value condition_text(struct kri_worker *w, void *arg)
     }
     /* The innermost frame with a file says where. */
     for (kr_value l = c->backtrace; kri_is_cons(l); l = kri_cdr(l)) {
-        kr_value file = kri_car(kri_cdr(kri_car(l))), line = kri_car(kri_cdr(kri_cdr(kri_car(l))));
+        kr_value frame = kri_car(l), file = first(rest(frame)), line = first(rest(rest(frame)));
+        kri_poll(w);
         if (!kri_is_string(w->vm, file))
             continue;
         char number[40];
@@ -103,13 +99,13 @@ static kr_value backtrace_text(struct kri_worker *w, void *arg)
         return finish(w, &t);
     int i = 0;
     for (kr_value l = ((const struct kri_condition *)v.w)->backtrace; kri_is_cons(l); l = kri_cdr(l), i++) {
-        kr_value frame = kri_car(l), file = kri_car(kri_cdr(frame)), line = kri_car(kri_cdr(kri_cdr(frame)));
+        kr_value frame = kri_car(l), file = first(rest(frame)), line = first(rest(rest(frame)));
         char number[40];
         snprintf(number, sizeof number, "%3d: ", i);
         add_text(w, &t, number);
         add_text(w, &t, "(");
-        add_value(w, &t, kri_car(frame), 80);
-        for (kr_value a = kri_cdr(kri_cdr(kri_cdr(frame))); kri_is_cons(a); a = kri_cdr(a)) {
+        add_value(w, &t, first(frame), 80);
+        for (kr_value a = rest(rest(rest(frame))); kri_is_cons(a); a = kri_cdr(a)) {
             add_text(w, &t, " ");
             add_value(w, &t, kri_car(a), 60);
         }

@@ -39,6 +39,8 @@ bool kri_is_builtin(kr_value fn, kri_builtin_fn code);
 /* Is FN (a function or a symbol) Karakuri's own builtin NAME? */
 bool kri_is_builtin_named(struct kr_vm *vm, kr_value fn, const char *name);
 kri_builtin_fn kri_builtin_string_equal(void); /* string= (lisp/builtin_string.c) */
+/* The test or hash function of TABLE, a hash table, has been replaced. */
+void kri_hash_table_renew(struct kri_worker *w, kr_value table);
 /* Must identity do for comparing V by EQL? False for numbers that live in cells. */
 static inline bool kri_eq_suffices(kr_value v)
 {

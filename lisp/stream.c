@@ -405,8 +405,10 @@ static void flush_to(struct kri_worker *w, kr_value stream, int depth)
         if (error)
             write_error(w, stream, error);
     } else if (is_a(w->vm, stream, KRI_CLASS_BROADCAST_STREAM)) {
-        for (kr_value l = kri_slot(&kri_ptr(stream)->slot[5]); depth < NESTING && kri_is_cons(l); l = kri_cdr(l))
+        for (kr_value l = kri_slot(&kri_ptr(stream)->slot[5]); depth < NESTING && kri_is_cons(l); l = kri_cdr(l)) {
+            kri_poll(w); /* the list may be circular */
             flush_to(w, resolve(w, kri_car(l), false), depth + 1);
+        }
     } else {
         user_flush(w, stream);
     }

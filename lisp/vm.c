@@ -141,6 +141,25 @@ static KRI_NOINLINE void aset_slow(struct kri_worker *w, kr_value v, kr_value i,
     kri_call(w, kri_symbol_function(w->vm, w->vm->sym.aset), 3, argv);
 }
 
+/* The call at FRAME goes on in a new segment with room for NEED words of arguments and registers: a pseudo-frame there links
+ * back to the caller (BASE, PC), its register 0 says where the result goes, and the call frame with a copy of the arguments
+ * follows at SEGMENT_FRAME_CALL. Returns the pseudo-frame's base; its code is kri_segment_return_code. */
+enum { SEGMENT_FRAME_CALL = 1 };
+
+static KRI_NOINLINE kr_value *segment_frame(struct kri_worker *w, kr_value *base, const kri_instruction *pc, kr_value *frame, int argc,
+                                            size_t need)
+{
+    if (!kri_segment_link(w, need + 2 * KRI_FRAME_LINK + SEGMENT_FRAME_CALL))
+        kri_error_stack(w);
+    kr_value *p = w->ctx->segment->slot + KRI_FRAME_LINK;
+    p[-3] = w->vm->entry_function;
+    p[-2] = kri_tag_pointer(pc);
+    p[-1] = kri_tag_pointer(base);
+    p[0] = kri_tag_pointer(frame);
+    memcpy(p + SEGMENT_FRAME_CALL + KRI_FRAME_LINK, frame + KRI_FRAME_LINK, (size_t)argc * sizeof *p);
+    return p;
+}
+
 /* ---- arithmetic ---- */
 
 /* Each fast path ends with its own NEXT: a join would cost a test of what is known already. */
@@ -387,6 +406,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
         }                                                                                               \
         SYNC();                                                                                         \
         ctx->top = &R((a) + KRI_FRAME_LINK + (n));                                                      \
+        w->callee = KRI_NIL; /* the frame's function is at fault if there is no method */               \
         call_argc = (int)(n);                                                                           \
         call_frame = &R(a);                                                                             \
         call_fn = kri_send_slow(w, call_frame + KRI_FRAME_LINK, &call_argc, sel_, KRI_NIL);             \
@@ -398,6 +418,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
         kr_value p_ = (pair);                                                                           \
         SYNC();                                                                                         \
         ctx->top = &R((a) + KRI_FRAME_LINK + (n));                                                      \
+        w->callee = KRI_NIL; /* the frame's function is at fault if there is no method */               \
         call_argc = (int)(n);                                                                           \
         call_frame = &R(a);                                                                             \
         call_fn = kri_send_slow(w, call_frame + KRI_FRAME_LINK, &call_argc, kri_cdr(p_), kri_car(p_));  \
@@ -423,9 +444,9 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
 #define KRI_BUILTIN_BODY() kri_unreachable_op()
 #define KRI_SEGMENT_RETURN()                                        \
     do {                                                            \
-        kr_value v_ = R(3), *to_ = kri_untag_pointer(R(0));         \
-        pc = kri_untag_pointer(R(2));                               \
-        base = kri_untag_pointer(R(1));                             \
+        kr_value v_ = R(SEGMENT_FRAME_CALL), *to_ = kri_untag_pointer(R(0)); \
+        pc = kri_untag_pointer(R(-2));                              \
+        base = kri_untag_pointer(R(-1));                            \
         kri_segment_unlink_to(ctx, ctx->segment->prev);             \
         *to_ = v_;                                                  \
         k = kri_code_of(base[-3])->k;                               \
@@ -482,6 +503,7 @@ call_generic:
         if (KRI_UNLIKELY(!kri_is_function(call_fn))) {
             SYNC();
             ctx->top = call_frame + KRI_FRAME_LINK + call_argc;
+            w->callee = base[-3]; /* whom the error names: the caller */
             call_fn = kri_coerce_function(w, call_fn);
             ctx->top = NULL;
         }
@@ -519,22 +541,11 @@ call_generic:
             if (kri_load_relaxed(&w->lisp_limit) == 0)
                 kri_poll_slow(w);
             if (argv + need > ctx->segment->limit) {
-                if (!kri_segment_link(w, need + 2 * KRI_FRAME_LINK + 3)) {
-                    w->callee = call_fn;
-                    kri_error_stack(w);
-                }
-                kr_value *p = ctx->segment->slot + KRI_FRAME_LINK;
-                p[-3] = vm->entry_function;
-                p[-2] = kri_tag_pointer(pc);
-                p[-1] = kri_tag_pointer(base);
-                p[0] = kri_tag_pointer(call_frame);
-                p[1] = kri_tag_pointer(base);
-                p[2] = kri_tag_pointer(pc);
-                memcpy(p + 6, argv, (size_t)call_argc * sizeof *argv);
-                call_frame = p + 3;
-                argv = p + 6;
-                base = p;
+                w->callee = call_fn;
+                base = segment_frame(w, base, pc, call_frame, call_argc, need);
                 pc = kri_segment_return_code;
+                call_frame = base + SEGMENT_FRAME_CALL;
+                argv = call_frame + KRI_FRAME_LINK;
                 SYNC();
             }
             ctx->top = NULL;
@@ -565,26 +576,16 @@ call_apply: {
     size_t n = 0;
     kr_value list = argv[call_argc - 1];
     for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
-        if (++n > (1u << 30))
-            kri_error(w, KRI_E_CIRCULAR, list, NULL);
+        if (++n > vm->stack_limit_words)
+            kri_error(w, KRI_E_CIRCULAR, list, "or more arguments than the stack holds");
     if ((uintptr_t)(argv + call_argc + n) > kri_load_relaxed(&w->lisp_limit)) {
         if (kri_load_relaxed(&w->lisp_limit) == 0)
             kri_poll_slow(w);
         if (argv + call_argc + n > ctx->segment->limit) {
-            if (!kri_segment_link(w, (size_t)call_argc + n + 16))
-                kri_error_stack(w);
-            kr_value *p = ctx->segment->slot + KRI_FRAME_LINK;
-            p[-3] = vm->entry_function;
-            p[-2] = kri_tag_pointer(pc);
-            p[-1] = kri_tag_pointer(base);
-            p[0] = kri_tag_pointer(call_frame);
-            p[1] = kri_tag_pointer(base);
-            p[2] = kri_tag_pointer(pc);
-            memcpy(p + 6, argv, (size_t)call_argc * sizeof *argv);
-            call_frame = p + 3;
-            argv = p + 6;
-            base = p;
+            base = segment_frame(w, base, pc, call_frame, call_argc, (size_t)call_argc + n);
             pc = kri_segment_return_code;
+            call_frame = base + SEGMENT_FRAME_CALL;
+            argv = call_frame + KRI_FRAME_LINK;
             SYNC();
         }
     }

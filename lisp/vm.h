@@ -65,6 +65,8 @@ const char *kri_error_text(int code);
 /* Raise error CODE about VALUE (the culprit, may be NIL). FORMAT (or NULL) and what follows give a detail, printf-like plus
  * %V: a kr_value printed as by prin1, cut to a sensible length. The function at fault is w->callee or the current frame's. */
 _Noreturn void kri_error(struct kri_worker *w, int code, kr_value value, const char *format, ...);
+/* The same; CALL is the call that failed, a list, which EusLisp's handlers get. */
+_Noreturn void kri_error_call(struct kri_worker *w, int code, kr_value value, kr_value call, const char *format, ...);
 /* Argument I (from 0) of the running builtin is not what it should be: CODE says what was expected. */
 _Noreturn void kri_argument_error(struct kri_worker *w, int i, kr_value value, int code);
 /* Raise condition CONDITION (an instance of class error or a subclass): handlers are tried, then the thread's last resort. */
@@ -132,7 +134,8 @@ kr_value kri_make_vector(struct kri_worker *w, size_t length);          /* all N
 kr_value kri_make_string(struct kri_worker *w, size_t bytes);           /* all zero */
 kr_value kri_string(struct kri_worker *w, const char *text);
 kr_value kri_string_n(struct kri_worker *w, const char *text, size_t bytes);
-kr_value kri_make_fvector(struct kri_worker *w, size_t length);
+kr_value kri_make_fvector(struct kri_worker *w, size_t length);          /* all zero */
+kr_value kri_make_fvector_raw(struct kri_worker *w, size_t length);      /* for callers that fill it at once */
 kr_value kri_make_ivector(struct kri_worker *w, size_t length);
 kr_value kri_make_box(struct kri_worker *w, kr_value value);
 kr_value kri_float_slow(struct kri_worker *w, double d);

@@ -26,8 +26,11 @@ enum {
     REFILL_NODES = 64,             /* at most, so that base_lock is held briefly */
     STRESS_RUN = 4,                /* index of the runs in stress mode: 8 granules */
     STRESS_CELLS = 2,
+    STRIP_CELLS = 16,              /* smaller nodes are cut into a list */
     BIG_BUDGET = 64 << 20,         /* beyond this the peak matters */
     RELEASE_CHUNKS = 256,          /* given back by one collection: bounds its pause */
+    WITHHELD_BYTES = 128 << 10,    /* kept back where no chunk can be; the largest blocks for it */
+    WITHHELD_INDEX = 16,
 };
 #define SHARE_HIGH 0.30
 #define SHARE_LOW 0.12
@@ -90,20 +93,19 @@ static struct kri_cell *pop_locked(struct kri_heap *heap, unsigned k)
     return c;
 }
 
-/* The lists of indices below SIZES go to the base. */
-static void splice_locked(struct kri_heap *heap, struct kri_free_list *found, unsigned sizes)
+/* The list FOUND of index K goes to the base. */
+static void splice_locked(struct kri_heap *heap, unsigned k, const struct kri_free_list *found)
 {
-    for (unsigned k = 0; k < sizes; k++) {
-        struct kri_free_list *l = &heap->base[k], *f = &found[k];
-        if (!f->head)
-            continue;
-        f->tail->slot[0] = kri_value_of(l->head);
-        if (!l->head)
-            l->tail = f->tail;
-        l->head = f->head;
-        l->count += f->count;
-        heap->base_bits |= 1u << k;
-    }
+    struct kri_free_list *l = &heap->base[k];
+
+    if (!found->head)
+        return;
+    found->tail->slot[0] = kri_value_of(l->head);
+    if (!l->head)
+        l->tail = found->tail;
+    l->head = found->head;
+    l->count += found->count;
+    heap->base_bits |= 1u << k;
 }
 
 static struct kri_cell *granule_at(struct kri_cell *node, uint32_t offset)
@@ -217,7 +219,10 @@ static uint32_t cells_within(unsigned m, unsigned k) { return m == k ? 1 : kri_f
 
 /* Note [Fibonacci word]. A node cut into as many blocks of one index K as possible, the rest being of index K-1, has these lie in
  * the order of the letters of the Fibonacci word abaababa... (each node's word is its left part's followed by its right
- * part's), of which every node has a prefix. So a node is cut in one pass, without descending it. */
+ * part's), of which every node has a prefix. So a node is cut in one pass, without descending it. Moreover the word is its own
+ * image when each a becomes ab and each b becomes a: so its i-th letter also tells whether the i-th a has a b behind it, and
+ * whether there are two a's between the i-th b and the next. So cells are cut off one by one, and the rests found without
+ * looking at what lies between them. */
 static void spell_word(uint8_t *word, size_t size)
 {
     size_t n = 2, before = 1; /* "ab", and the length of the word before it */
@@ -256,29 +261,95 @@ static void cut_node(const struct kri_heap *heap, struct kri_cell *node, unsigne
     }
 }
 
-/* Fetch about QUOTA cells of index K > 0. False: none to be had. */
+/* The bytes of a cell of index K, and of the block that may lie behind it. */
+static const uint16_t strip_cell[KRI_LOCAL_SIZES] = {0, 48, 72, 120, 192, 312}, strip_rest[KRI_LOCAL_SIZES] = {0, 24, 48, 72, 120, 192};
+
+/* The next cell of a strip that has one. */
+static inline struct kri_cell *cut_off(struct kri_strip *s, unsigned k)
+{
+    struct kri_cell *c = (struct kri_cell *)s->at;
+    s->at += strip_cell[k] + (((size_t)*s->step++ - 1) & strip_rest[k]);
+    return c;
+}
+
+/* NODE becomes W's strip for index K; what is left over goes to REST. Returns the number of cells. */
+static uint32_t open_strip(struct kri_worker *w, struct kri_cell *node, unsigned m, unsigned k, struct kri_free_list *rest)
+{
+    const uint8_t *word = w->heap->word;
+    const uint64_t header = kri_header(KRI_CLASS_FREE, k - 1, 0);
+    uint32_t cells = cells_within(m, k), rests = m > k ? kri_fib[m - k] - cells : 0;
+    char *at = (char *)node + strip_cell[k];
+
+    assert(cells <= KRI_WORD_LETTERS);
+    w->strip[k] = (struct kri_strip){(char *)node, word, word + cells};
+    for (uint32_t i = 0; i < rests; i++) {
+        kri_set_header((struct kri_cell *)at, header);
+        kri_list_append(rest, (struct kri_cell *)at);
+        at += strip_rest[k] + (size_t)(2 - word[i]) * strip_cell[k];
+    }
+    return cells;
+}
+
+/* A strip's rests stay with the worker, who may want smaller cells as well, unless it has not used the last one's. */
+static void keep_rest_locked(struct kri_worker *w, unsigned k, struct kri_free_list *rest)
+{
+    struct kri_cell **list = &lists_of(w)[k];
+
+    if (!rest->head)
+        return;
+    if (*list) {
+        splice_locked(w->heap, k, rest);
+        return;
+    }
+    *list = rest->head;
+    count_handed(&w->gc->base, k, rest->count);
+    w->heap->handed += rest->count * kri_block_bytes(k);
+    add_relaxed(&w->gc->base.held_granules, rest->count * kri_fib[k]);
+}
+
+/* Fetch about QUOTA cells of index K > 0: a strip, or from small nodes a list. False: none to be had. */
 static bool refill_cells_locked(struct kri_worker *w, unsigned k, uint32_t quota)
 {
     struct kri_heap *heap = w->heap;
-    struct kri_free_list cells = {0}, rest[KRI_SIZES] = {0};
-    uint32_t bits;
+    struct kri_strip *s = &w->strip[k];
+    struct kri_free_list cells = {0}, rest = {0};
+    uint32_t bits, cut = 0, least = heap->config.stress ? 1 : STRIP_CELLS;
 
+    if (heap->config.discipline == KRI_ALLOC_RWLOCK)
+        least = UINT32_MAX; /* the lists are hidden, a strip is not */
     while (cells.count < quota && (bits = heap->base_bits >> k << k) != 0) {
         unsigned m = (unsigned)__builtin_ctz(bits), to = m;
         struct kri_cell *c = pop_locked(heap, m);
         while (to > k && cells_within(to, k) > quota - cells.count)
             to--;
-        cut_node(heap, split_locked(heap, c, m, to), to, k, &cells, &rest[k - 1]);
+        c = split_locked(heap, c, m, to);
+        if (cells_within(to, k) >= least && s->step == s->end) {
+            cut = open_strip(w, c, to, k, &rest);
+            break;
+        }
+        cut_node(heap, c, to, k, &cells, &rest);
     }
-    splice_locked(heap, rest, k);
-    if (!cells.count)
-        return false;
-    cells.tail->slot[0] = kri_value_of(lists_of(w)[k]);
-    lists_of(w)[k] = cells.head;
-    count_handed(&w->gc->base, k, cells.count);
-    heap->handed += cells.count * kri_block_bytes(k);
-    add_relaxed(&w->gc->base.held_granules, cells.count * kri_fib[k]);
-    return true;
+    keep_rest_locked(w, k - 1, &rest);
+    if (cells.count) {
+        cells.tail->slot[0] = kri_value_of(lists_of(w)[k]);
+        lists_of(w)[k] = cells.head;
+        cut += (uint32_t)cells.count;
+    }
+    count_handed(&w->gc->base, k, cut);
+    heap->handed += cut * kri_block_bytes(k);
+    add_relaxed(&w->gc->base.held_granules, cut * kri_fib[k]);
+    return cut > 0;
+}
+
+/* The cells of a strip that were not cut off go to the base; returns how many. */
+static size_t close_strip_locked(struct kri_worker *w, unsigned k)
+{
+    struct kri_strip *s = &w->strip[k];
+    size_t n = (size_t)(s->end - s->step);
+
+    while (s->step != s->end)
+        push_locked(w->heap, cut_off(s, k), k);
+    return n;
 }
 
 static void set_local_limit_locked(struct kri_heap *heap)
@@ -298,6 +369,7 @@ void kri_local_base_init(struct kri_worker *w)
     memset(b, 0, sizeof *b);
     memcpy(b->quota, quota_first, sizeof b->quota);
     w->run = w->run_end = NULL;
+    memset(w->strip, 0, sizeof w->strip);
     memset(w->free, 0, sizeof w->free);
 }
 
@@ -339,7 +411,7 @@ void kri_close_runs(struct kri_worker *w)
     granules = close_run_locked(w, w->run, w->run_end) + close_run_locked(w, b->hidden_run, b->hidden_end);
     w->run = w->run_end = b->hidden_run = b->hidden_end = b->run_node = NULL;
     for (unsigned k = 0; k < KRI_LOCAL_SIZES; k++) {
-        size_t n = 0;
+        size_t n = k ? close_strip_locked(w, k) : 0;
         for (struct kri_cell *c = lists[k], *next; c; c = next) {
             next = kri_ptr(c->slot[0]);
             n += k ? 1 : kri_fib[c->buddy];
@@ -375,6 +447,32 @@ void kri_local_base_finish(struct kri_worker *w)
 
 /* ---- sweeping and growing; base_lock held at entry and exit ---- */
 
+/* Without a chunk in reserve (each holds something that lives) some of the free blocks are kept back in its stead: the largest
+ * that are no larger than needed, so that the last words of a full heap find room. */
+static void withhold_locked(struct kri_heap *heap, struct kri_free_list *found)
+{
+    size_t want = heap->config.limit_bytes / 64 < WITHHELD_BYTES ? heap->config.limit_bytes / 64 : WITHHELD_BYTES;
+
+    for (unsigned k = WITHHELD_INDEX + 1; k-- > 0;) {
+        struct kri_free_list *f = &found[k];
+        while (f->head && heap->withheld_bytes < want) {
+            struct kri_cell *c = f->head;
+            f->head = kri_ptr(c->slot[0]);
+            f->count--;
+            if (!f->head)
+                f->tail = NULL;
+            kri_list_append(&heap->withheld[k], c);
+            heap->withheld_bytes += kri_block_bytes(k);
+        }
+    }
+}
+
+static void forget_withheld(struct kri_heap *heap)
+{
+    memset(heap->withheld, 0, sizeof heap->withheld);
+    heap->withheld_bytes = 0;
+}
+
 static bool sweep_one_locked(struct kri_heap *heap)
 {
     struct kri_chunk *c = heap->unswept;
@@ -398,7 +496,10 @@ static bool sweep_one_locked(struct kri_heap *heap)
     kri_base_lock(heap);
     heap->sweeping--;
     c->state = KRI_CHUNK_SWEPT;
-    splice_locked(heap, found, KRI_SIZES);
+    if (heap->withholding)
+        withhold_locked(heap, found);
+    for (unsigned k = 0; k < KRI_SIZES; k++)
+        splice_locked(heap, k, &found[k]);
     return true;
 }
 
@@ -490,6 +591,7 @@ bool kri_heap_retire_chunks_stw(struct kri_heap *heap)
         heap->chunk_count = heap->large_count = 0;
         memset(heap->base, 0, sizeof heap->base); /* the lists held free blocks of these chunks only */
         heap->base_bits = 0;
+        forget_withheld(heap);
         heap->handed = heap->handed_large = 0;
         heap->live_bytes = heap->live_small = 0;
         add_chunk_locked(heap, fresh);
@@ -518,6 +620,12 @@ static void open_reserve(struct kri_heap *heap, bool large)
     if (heap->reserve && !(large && (heap->base_bits || heap->unswept))) {
         add_chunk_locked(heap, heap->reserve);
         heap->reserve = NULL;
+    }
+    heap->withholding = false; /* until the next collection */
+    if (heap->withheld_bytes && !(large && (heap->base_bits || heap->unswept))) {
+        for (unsigned k = 0; k < KRI_SIZES; k++)
+            splice_locked(heap, k, &heap->withheld[k]);
+        forget_withheld(heap);
     }
     kri_base_unlock(heap);
 }
@@ -611,7 +719,7 @@ static struct kri_cell *serve_block(struct kri_worker *w, unsigned k)
     return c;
 }
 
-/* Refills the local list of index K and takes the first cell. */
+/* Refills the local base with cells of index K and takes the first. */
 static struct kri_cell *serve_list(struct kri_worker *w, unsigned k)
 {
     struct kri_cell **list = &lists_of(w)[k], *c;
@@ -619,6 +727,8 @@ static struct kri_cell *serve_list(struct kri_worker *w, unsigned k)
 
     if (!(k ? refill_cells_locked(w, k, quota) : refill_runs_locked(w, quota)))
         return NULL;
+    if (w->strip[k].step != w->strip[k].end)
+        return cut_off(&w->strip[k], k);
     c = *list;
     *list = kri_ptr(c->slot[0]);
     return c;
@@ -690,6 +800,10 @@ struct kri_cell *kri_alloc_granule_slow(struct kri_worker *w)
     if (KRI_UNLIKELY(!c))
         return local_slow(w, 0);
     w->free[0] = kri_ptr(c->slot[0]);
+    if (c->buddy == 0 && w->run == w->run_end) { /* a strip's rest: no run */
+        __builtin_prefetch(w->free[0], 1);
+        return c;
+    }
     return open_run(w, c, &w->run, &w->run_end);
 }
 
@@ -747,66 +861,80 @@ static struct kri_cell *large_alloc(struct kri_worker *w, unsigned cls, uint32_t
     return kri_chunk_tree(c);
 }
 
-/* Clear the block's words from word FROM on (all of them behind the header: 0). */
-static inline void clear_words(struct kri_cell *c, unsigned k, size_t from)
+/* A cell of a local size, if the inline paths have one. */
+static inline struct kri_cell *take_local(struct kri_worker *w, unsigned k)
 {
-    size_t n = kri_fib[k] * 3 - 1;
+    struct kri_strip *s = &w->strip[k];
+    struct kri_cell *c;
 
-    if (from == 0)
-        switch (k) { /* constant sizes: the compiler makes a few stores of them */
-        case 0:
-            memset(c->slot, 0, 2 * KRI_WORD);
-            return;
-        case 1:
-            memset(c->slot, 0, 5 * KRI_WORD);
-            return;
-        case 2:
-            memset(c->slot, 0, 8 * KRI_WORD);
-            return;
-        case 3:
-            memset(c->slot, 0, 14 * KRI_WORD);
-            return;
-        default:
-            break;
-        }
-    if (n - from < 16)
-        for (; from < n; from++)
-            kri_store_relaxed((volatile kri_atomic *)&c->slot[from].w, 0); /* volatile: else gcc calls memset */
+    if (k == 0) {
+        c = (struct kri_cell *)w->run;
+        if (w->run == w->run_end)
+            return NULL;
+        w->run += KRI_GRANULE;
+    } else if (KRI_LIKELY(s->step != s->end)) {
+        c = cut_off(s, k);
+    } else if ((c = w->free[k]) != NULL) {
+        w->free[k] = kri_ptr(c->slot[0]);
+    }
+    return c;
+}
+
+/* Clear the words of a block of a local size; if it is RAW, which the caller fills, only those that not every cell of that size has. */
+static inline void clear_local(struct kri_cell *c, unsigned k, bool raw)
+{
+    switch (k) { /* constant sizes: the compiler makes a few stores of them */
+    case 0:
+        memset(c->slot, 0, 2 * KRI_WORD);
+        break;
+    case 1:
+        memset(c->slot + (raw ? 3 : 0), 0, (raw ? 2 : 5) * KRI_WORD);
+        break;
+    case 2:
+        memset(c->slot + (raw ? 6 : 0), 0, (raw ? 2 : 8) * KRI_WORD);
+        break;
+    case 3:
+        memset(c->slot + (raw ? 9 : 0), 0, (raw ? 5 : 14) * KRI_WORD);
+        break;
+    case 4:
+        memset(c->slot + (raw ? 15 : 0), 0, (raw ? 8 : 23) * KRI_WORD);
+        break;
+    default:
+        memset(c->slot + (raw ? 24 : 0), 0, (raw ? 14 : 38) * KRI_WORD);
+        break;
+    }
+}
+
+static KRI_NOINLINE struct kri_cell *alloc_slow(struct kri_worker *w, unsigned cls, uint32_t length, size_t words, bool raw)
+{
+    unsigned k = words <= LOCAL_WORDS ? local_index[words] : index_of(words);
+    struct kri_cell *c;
+
+    if (k > KRI_INDEX_MAX)
+        return large_alloc(w, cls, length, words);
+    c = k == 0 ? kri_alloc_granule_slow(w) : k < KRI_LOCAL_SIZES ? local_slow(w, k) : obtain(w, k, serve_block);
+    if (KRI_UNLIKELY(!c))
+        return NULL;
+    kri_set_header(c, kri_header(cls, k, length));
+    if (raw)
+        memset(c->slot + words, 0, kri_block_bytes(k) - (words + 1) * KRI_WORD);
     else
-        memset(c->slot + from, 0, (n - from) * KRI_WORD);
+        memset(c->slot, 0, kri_block_bytes(k) - KRI_WORD);
+    return c;
 }
 
 static inline struct kri_cell *alloc(struct kri_worker *w, unsigned cls, uint32_t length, size_t words, bool raw)
 {
-    struct kri_cell *c;
-    unsigned k;
-
     if (KRI_LIKELY(words <= LOCAL_WORDS)) {
-        k = local_index[words];
-        if (k == 0) {
-            c = (struct kri_cell *)w->run;
-            if (KRI_LIKELY(w->run != w->run_end))
-                w->run += KRI_GRANULE;
-            else
-                c = kri_alloc_granule_slow(w);
-        } else {
-            c = w->free[k];
-            if (KRI_LIKELY(c != NULL))
-                w->free[k] = kri_ptr(c->slot[0]);
-            else
-                c = local_slow(w, k);
+        unsigned k = local_index[words];
+        struct kri_cell *c = take_local(w, k);
+        if (KRI_LIKELY(c != NULL)) {
+            kri_set_header(c, kri_header(cls, k, length));
+            clear_local(c, k, raw);
+            return c;
         }
-    } else {
-        k = index_of(words);
-        if (k > KRI_INDEX_MAX)
-            return large_alloc(w, cls, length, words);
-        c = obtain(w, k, serve_block);
     }
-    if (KRI_UNLIKELY(!c))
-        return NULL;
-    kri_set_header(c, kri_header(cls, k, length));
-    clear_words(c, k, raw ? words : 0);
-    return c;
+    return alloc_slow(w, cls, length, words, raw);
 }
 
 struct kri_cell *kri_alloc(struct kri_worker *w, unsigned cls, uint32_t length, size_t words)
@@ -950,10 +1078,12 @@ void kri_heap_after_mark(struct kri_heap *heap, uint64_t live_bytes, struct kri_
     kri_shadow_take(heap);
     memset(heap->base, 0, sizeof heap->base);
     heap->base_bits = 0;
+    forget_withheld(heap);
     heap->live_bytes = live_bytes;
     heap->live_small = live_bytes - sort_large_stw(heap);
     set_budget_stw(heap, record->at);
     restore_reserve_stw(heap);
+    heap->withholding = !heap->reserve;
     release_empty_stw(heap, surplus_stw(heap, count_empty_stw(heap)));
     queue_chunks_stw(heap);
     set_local_limit_locked(heap);

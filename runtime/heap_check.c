@@ -57,13 +57,10 @@ static __attribute__((format(printf, 2, 3))) bool fail(struct check *k, const ch
 }
 
 /* H5, first half: list members are free blocks of swept chunks, none twice. */
-static bool check_list(struct check *k, unsigned index)
+static bool check_list(struct check *k, const struct kri_free_list *l, unsigned index)
 {
-    struct kri_free_list *l = &k->heap->base[index];
     size_t n = 0;
 
-    if ((l->head != NULL) != (k->heap->base_bits >> index & 1))
-        return fail(k, "H5: the bit of list %u is wrong", index);
     for (struct kri_cell *c = l->head; c; c = kri_ptr(c->slot[0]), n++) {
         struct kri_chunk *chunk = kri_chunk_find(&k->heap->table, (uintptr_t)c);
         if (!chunk || chunk->object_bytes || (uintptr_t)c < (uintptr_t)kri_chunk_tree(chunk))
@@ -193,7 +190,7 @@ static bool check_worker(struct check *k, const struct kri_worker *w)
     if (w->run != w->run_end || w->gc->base.hidden_run != w->gc->base.hidden_end)
         return fail(k, "H3: worker %p has an open run", (const void *)w);
     for (unsigned i = 0; i < KRI_LOCAL_SIZES; i++)
-        if (w->free[i] || w->gc->base.hidden_free[i])
+        if (w->free[i] || w->gc->base.hidden_free[i] || w->strip[i].step != w->strip[i].end)
             return fail(k, "H3: worker %p holds free blocks of index %u", (const void *)w, i);
     return true;
 }
@@ -207,7 +204,9 @@ static bool check_all(struct check *k)
         if (!check_worker(k, w))
             return false;
     for (unsigned i = 0; i < KRI_SIZES; i++)
-        if (!check_list(k, i))
+        if ((heap->base[i].head != NULL) != (heap->base_bits >> i & 1))
+            return fail(k, "H5: the bit of list %u is wrong", i);
+        else if (!check_list(k, &heap->base[i], i) || !check_list(k, &heap->withheld[i], i))
             return false;
     for (struct kri_chunk *c = heap->chunks; c; c = c->next, chunks++)
         if (!check_chunk(k, c))
@@ -222,14 +221,20 @@ static bool check_all(struct check *k)
 }
 
 /* After a violation: the lists' members as they were. The lists themselves may be broken. */
+static void clear_flags(struct kri_heap *heap, const struct kri_free_list *l)
+{
+    struct kri_cell *c = l->head;
+    for (size_t n = 0; n <= l->count && kri_chunk_find(&heap->table, (uintptr_t)c); n++) {
+        c->flags &= (uint8_t)~SEEN_IN_LIST;
+        c = kri_ptr(c->slot[0]);
+    }
+}
+
 static void clear_list_flags(struct kri_heap *heap)
 {
     for (unsigned i = 0; i < KRI_SIZES; i++) {
-        struct kri_cell *c = heap->base[i].head;
-        for (size_t n = 0; n <= heap->base[i].count && kri_chunk_find(&heap->table, (uintptr_t)c); n++) {
-            c->flags &= (uint8_t)~SEEN_IN_LIST;
-            c = kri_ptr(c->slot[0]);
-        }
+        clear_flags(heap, &heap->base[i]);
+        clear_flags(heap, &heap->withheld[i]);
     }
 }
 

@@ -9,7 +9,7 @@
  *   3. marking through kri_mark_cell, finalizers, weak cells
  *   4. kri_heap_after_mark, kri_heap_record, kri_discipline_unlock; the gate opens
  *
- * Lock order: workers_lock, then base_lock. discipline_lock before both. flags_lock is a leaf. None is held at a poll, so none is ever held
+ * Lock order: workers_lock, discipline_lock, base_lock; flags_lock is a leaf. None is held at a poll, so none is ever held
  * by a stopped worker. */
 #ifndef KRI_RUNTIME_HEAP_PRIVATE_H
 #define KRI_RUNTIME_HEAP_PRIVATE_H
@@ -92,6 +92,9 @@ struct kri_heap {
     struct kri_chunk *large;                  /* every large object, through next */
     struct kri_chunk *unswept;                /* through next_unswept */
     struct kri_chunk *reserve;                /* a chunk kept for the program's last words at the limit; in no other list */
+    struct kri_free_list withheld[KRI_SIZES]; /* free blocks kept back instead of a reserve */
+    size_t withheld_bytes;
+    bool withholding;                         /* the sweeps are to fill it */
     unsigned sweeping;                        /* chunks that workers are sweeping right now */
     size_t chunk_count, large_count;
     size_t heap_bytes, peak_bytes;            /* chunks and large objects, as mapped */

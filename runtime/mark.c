@@ -19,6 +19,7 @@
  *
  * When there is no memory for a block (M1's overflow), the cells are marked and forgotten; when the stacks are empty the
  * heap is walked and every marked cell scanned again, until nothing was forgotten. */
+#define _GNU_SOURCE
 #include "runtime/mark.h"
 
 #include <assert.h>
@@ -104,6 +105,8 @@ struct kri_mark_state {
     bool open;                       /* the crew is: to be closed once, however often the job traces */
 
     unsigned helpers;                /* threads that exist; collector only */
+    cpu_set_t cores;                 /* those of the thread that made the heap: helpers run there, whoever creates them */
+    bool has_cores;                  /* false: more than the set has room for */
     pthread_t thread[MAX_MARKERS];   /* [i] is marker i's; [0] unused */
     struct kri_marker marker[MAX_MARKERS];
 };
@@ -600,6 +603,8 @@ static void *helper_main(void *arg)
     struct kri_mark_state *s = start.state;
     size_t seen = 0;
     free(arg);
+    if (s->has_cores)
+        sched_setaffinity(0, sizeof s->cores, &s->cores); /* if they are no longer ours, it stays where its creator is */
     while (!kri_load_acquire(&s->quit)) {
         /* Acquire: pairs with the full barrier in call_helpers; the crew is open then, or closed again. */
         size_t call = kri_load_acquire(&s->call);
@@ -902,6 +907,7 @@ bool kri_mark_init(struct kri_heap *heap)
         return false;
     memset(s, 0, sizeof *s);
     s->heap = heap;
+    s->has_cores = sched_getaffinity(0, sizeof s->cores, &s->cores) == 0;
     init_locks(s);
     kri_finalizers_init(&s->finalizers);
     if (!map_arena_locked(s)) {

@@ -16,14 +16,21 @@ struct kri_heap;
 struct kr_context;
 struct kr_vm;
 
-/* Local free lists: cells of 2, 3, 5, 8 and 13 granules wait here at their tree positions. Conses are carved from a run. */
+/* The local base: conses are carved from a run, cells of 2, 3, 5, 8 and 13 granules from a strip; what lies alone waits in lists. */
 enum { KRI_LOCAL_SIZES = 6 }; /* buddy indices 0..5: 1 2 3 5 8 13 granules */
+
+/* A node that is being cut into cells of one size, see Note [Fibonacci word] in heap.c. */
+struct kri_strip {
+    char *at;                                 /* the next cell */
+    const uint8_t *step, *end;                /* a byte for each cell to come: 0 if a smaller block lies behind it */
+};
 
 struct kri_worker {
     /* -- the allocation fast path: this worker only -- */
     char *run;                                /* next granule to carve; run == run_end: fetch another run */
     char *run_end;
-    struct kri_cell *free[KRI_LOCAL_SIZES];   /* linked through slot[0]; headers say class 0 */
+    struct kri_strip strip[KRI_LOCAL_SIZES];  /* [0] unused */
+    struct kri_cell *free[KRI_LOCAL_SIZES];   /* linked through slot[0]; headers say class 0; [0]: nodes to become runs */
 
     /* -- limits: poisoned by requesters, see Note [requests] -- */
     kri_atomic lisp_limit;                    /* a frame must end at or below it; 0 when poisoned */

@@ -8,7 +8,7 @@ passed=0 failed=0
 
 # Add the counts of a part that closes with "N passed, N failed"; a part without that line has failed.
 add() { # name, log
-    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$2" | tail -n 1)
+    line=$(grep -a -E '^[0-9]+ passed, [0-9]+ failed$' "$2" | tail -n 1)
     if [ -z "$line" ]; then
         echo "FAILED $1: it did not finish"
         tail -n 30 "$2"
@@ -18,7 +18,7 @@ add() { # name, log
     p=${line%% *} f=${line#*, } f=${f%% *}
     passed=$((passed + p)) failed=$((failed + f))
     printf '%-40s %s\n' "$1" "$line"
-    [ "$f" -eq 0 ] || grep -v '^[0-9]* passed' "$2" | tail -n 60
+    [ "$f" -eq 0 ] || grep -a -v '^[0-9]* passed' "$2" | tail -n 60
 }
 # A part that says yes or no by its exit code.
 check() { # name, command...
@@ -55,6 +55,8 @@ add "test/lisp" "$b/lisp.log"
 if [ -e test/euslisp/replay.sh ]; then
     sh test/euslisp/replay.sh "$b/karakuri" >"$b/euslisp.log" 2>&1
     add "recorded EusLisp answers" "$b/euslisp.log"
+    sh test/programs/run.sh "$b/karakuri" >"$b/programs.log" 2>&1
+    add "programs" "$b/programs.log"
 fi
 if [ "$mode" = release ]; then
     [ -e test/repl.sh ] && check "REPL on a terminal" sh test/repl.sh "$b/karakuri"

@@ -18,7 +18,7 @@ trap 'rm -f "$log"' EXIT
 for table; do
     timeout "${TEST_TIMEOUT:-120}" "$bin" "$here/answer.l" "$here/replay.l" "(replay-all \"$here/differences.tsv\" \"$table\")" \
         </dev/null >"$log" 2>&1
-    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
+    line=$(grep -a -o -E '[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
     if [ -z "$line" ]; then
         echo "== $table: ended before all was replayed"
         tail -n 20 "$log"
@@ -27,7 +27,7 @@ for table; do
     fi
     f=${line#*, } f=${f%% *}
     passed=$((passed + ${line%% *})) failed=$((failed + f))
-    [ "$f" -eq 0 ] || grep -v -E '^[0-9]+ passed, [0-9]+ failed$' "$log"
+    [ "$f" -eq 0 ] || grep -a -v -E '^[0-9]+ passed, [0-9]+ failed$' "$log"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

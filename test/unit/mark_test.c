@@ -2,8 +2,11 @@
  * lack of memory; weak cells, finalizers, conservative words. */
 #define _GNU_SOURCE
 #include <check.h>
+#include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "runtime/mark.h"
 
@@ -318,6 +321,54 @@ START_TEST(a_small_heap_starts_no_helper)
 }
 END_TEST
 
+/* How many threads of the process may run on all of CORES. */
+static int threads_on(const cpu_set_t *cores)
+{
+    DIR *d = opendir("/proc/self/task");
+    int n = 0;
+    ck_assert_ptr_nonnull(d);
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        cpu_set_t set;
+        int id = atoi(e->d_name);
+        /* Right after its creation a helper may not have come to it yet. */
+        for (int patience = 0; id > 0 && patience < 200; patience++) {
+            if (sched_getaffinity(id, sizeof set, &set) == 0 && CPU_EQUAL(&set, cores)) {
+                n++;
+                break;
+            }
+            usleep(id == getpid() ? 0 : 1000);
+        }
+    }
+    closedir(d);
+    return n;
+}
+
+/* A program that had pinned its thread to a core before the first big collection got all its markers on that core. */
+START_TEST(helpers_are_not_pinned_with_their_creator)
+{
+    struct world t;
+    cpu_set_t all, one;
+    int core = 0;
+
+    ck_assert_int_eq(sched_getaffinity(0, sizeof all, &all), 0);
+    if (CPU_COUNT(&all) < 2)
+        return;
+    open_world(&t, 2);
+    while (!CPU_ISSET(core, &all))
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ck_assert_int_eq(sched_setaffinity(0, sizeof one, &one), 0);
+    int before = threads_on(&all);
+    for (int i = 0; i < 200000; i++)
+        t.roots[0] = cons(&t, KRI_NIL, t.roots[0]);
+    collect(&t);
+    ck_assert_uint_eq(kri_mark_helpers(t.heap), 1);
+    ck_assert_int_eq(threads_on(&all), before + 1);
+    close_world(&t);
+}
+END_TEST
+
 /* ---- weak cells and finalizers ---- */
 
 START_TEST(a_weak_cell_forgets_the_dead)
@@ -502,6 +553,7 @@ int main(void)
     tcase_add_loop_test(c, long_and_deep_structures, 0, CREWS);
     tcase_add_loop_test(c, a_long_vector_is_split, 0, CREWS);
     tcase_add_test(c, a_small_heap_starts_no_helper);
+    tcase_add_test(c, helpers_are_not_pinned_with_their_creator);
     tcase_add_loop_test(c, a_weak_cell_forgets_the_dead, 0, CREWS);
     tcase_add_loop_test(c, the_dead_have_a_last_word, 0, CREWS);
     tcase_add_test(c, any_word_into_a_cell_keeps_it_and_no_other_word_harms);
