@@ -420,8 +420,27 @@ static kr_value print_text(struct kri_worker *w, void *arg) { return kri_print_t
 static kr_value message_text(struct kri_worker *w, void *arg) { return kri_condition_text(w, *(kr_value *)arg); }
 static kr_value frames_text(struct kri_worker *w, void *arg) { return kri_backtrace_text(w, *(kr_value *)arg); }
 
+/* The text of error codes is there even when there is no memory to put more together. */
+static size_t plain_message(kr_context *ctx, kr_value c, char *buffer, size_t size)
+{
+    struct kr_vm *vm = ctx->vm;
+    if (!kri_is_pointer(c) || !kri_derivedp(vm, c, vm->classes[KRI_CLASS_ERROR].object))
+        return 0;
+    kr_value message = kri_slot(&((struct kri_condition *)c.w)->message);
+    if (!kri_is_string(vm, message) || size == 0)
+        return 0;
+    size_t n = kri_length(message), most = n < size - 1 ? n : size - 1;
+    memcpy(buffer, kri_string_of(message)->byte, most);
+    buffer[most] = '\0';
+    return n;
+}
+
 size_t kr_print(kr_context *ctx, kr_value v, char *buffer, size_t size) { return copy_text(ctx, print_text, v, buffer, size); }
-size_t kr_error_message(kr_context *ctx, kr_value c, char *buffer, size_t size) { return copy_text(ctx, message_text, c, buffer, size); }
+size_t kr_error_message(kr_context *ctx, kr_value c, char *buffer, size_t size) 
+{
+    size_t n = copy_text(ctx, message_text, c, buffer, size);
+    return n > 0 ? n : plain_message(ctx, c, buffer, size);
+}
 size_t kr_error_backtrace(kr_context *ctx, kr_value c, char *buffer, size_t size) { return copy_text(ctx, frames_text, c, buffer, size); }
 
 /* ---- C functions for Lisp ---- */

@@ -164,6 +164,15 @@ static void set_state(struct kri_worker *w, struct pool_thread *p, enum thread_s
     kri_unlock(&t->lock);
 }
 
+/* What was meant for the job that is over must not hit the next one. The pool's lock is held, so no interrupt comes after. */
+static void drop_interrupts(struct kri_worker *w)
+{
+    kri_lock(w, &w->vm->lock);
+    w->ctx->pending_interrupt = KRI_NIL;
+    kri_unlock(&w->vm->lock);
+    kri_withdraw(w, KRI_REQUEST_INTERRUPT);
+}
+
 static KRI_NOINLINE void *run_thread(struct pool_thread *p, void *base)
 {
     struct kr_vm *vm = p->vm;
@@ -204,6 +213,7 @@ static KRI_NOINLINE void *run_thread(struct pool_thread *p, void *base)
         kri_lock(w, &t->lock);
         p->failed = !ok;
         p->state = p->reserved ? THREAD_DONE : THREAD_IDLE;
+        drop_interrupts(w);
         kri_store(w, &cell->head, &cell->idle, kri_bool(w, !p->reserved));
         pthread_cond_broadcast(&t->changed);
         kri_unlock(&t->lock);
@@ -455,17 +465,34 @@ KR_BUILTIN(thr_self, "unix:thr-self", "()", "The number of the thread that runs 
     return kri_is_nil(w->ctx->thread) ? kri_fixnum(0) : kri_slot(&thread_cell(w->ctx->thread)->id);
 }
 
+/* Caller holds vm->lock. */
+static void append_interrupt_locked(struct kri_worker *w, struct kr_context *ctx, kr_value entry)
+{
+    kr_value last = KRI_NIL;
+    for (kr_value l = ctx->pending_interrupt; kri_is_cons(l); l = kri_cdr(l)) {
+        if (kri_is_nil(kri_car(entry)) && kri_is_nil(kri_car(l)))
+            return;
+        last = l;
+    }
+    if (kri_is_nil(last))
+        ctx->pending_interrupt = entry;
+    else
+        kri_store(w, kri_ptr(last), &kri_cons_of(last)->cdr, entry);
+}
+
 KR_BUILTIN(interrupt_thread, "sys:interrupt-thread", "(thread &optional function)",
-           "Have THREAD call FUNCTION at its next poll, or without FUNCTION raise the error interrupted there. nil if it runs nothing.")
+           "Have THREAD call FUNCTION at its next poll, or without FUNCTION raise the error interrupted there. Functions that wait are "
+           "called in order; errors that wait are one. nil if it runs nothing.")
 {
     struct kri_threads *t = threads_of(w);
     struct pool_thread *p = thread_of(w, argv, 0);
     kr_value fn = argc > 1 ? kri_coerce_function(w, argv[1]) : KRI_NIL;
+    kr_value entry = kri_cons(w, fn, KRI_NIL);
     kri_lock(w, &t->lock);
     bool running = p->state == THREAD_RUNNING && p->ctx;
     if (running) {
         kri_lock(w, &w->vm->lock);
-        p->ctx->pending_interrupt = fn;
+        append_interrupt_locked(w, p->ctx, entry);
         kri_unlock(&w->vm->lock);
         kri_request(p->ctx->worker, KRI_REQUEST_INTERRUPT);
         pthread_cond_broadcast(&t->changed);

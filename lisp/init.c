@@ -90,9 +90,12 @@ static void interrupt(struct kri_worker *w)
     if (how != KRI_STOPPING_NOT && w->ctx->entry)
         stop_thread(w, how);
     kri_lock(w, &vm->lock); /* who has it may be waiting for a collection that waits for us */
-    kr_value fn = w->ctx->pending_interrupt;
-    w->ctx->pending_interrupt = KRI_NIL;
+    kr_value fn = kri_car(w->ctx->pending_interrupt); /* NIL also for an interrupt from the host */
+    w->ctx->pending_interrupt = kri_cdr(w->ctx->pending_interrupt);
+    bool more = !kri_is_nil(w->ctx->pending_interrupt);
     kri_unlock(&vm->lock);
+    if (more)
+        kri_request(w, KRI_REQUEST_INTERRUPT);
     if (kri_is_nil(fn))
         fn = kri_special(w, vm->sym.interrupt_handler);
     if (kri_is_nil(fn) || kri_eq(fn, KRI_UNBOUND))

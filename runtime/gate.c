@@ -212,6 +212,8 @@ static bool take_request(struct kri_worker *w, enum kri_request bit)
     return true;
 }
 
+void kri_withdraw(struct kri_worker *w, enum kri_request what) { take_request(w, what); }
+
 static KRI_NOINLINE void yield_spilled(struct kri_worker *w)
 {
     w->gc->native_top = __builtin_frame_address(0);

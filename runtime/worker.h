@@ -87,6 +87,8 @@ static inline bool kri_inside(const struct kri_worker *w) { return kri_load_rela
 
 /* Ask W to look up at its next poll. Any thread, also a signal handler (lock-free). */
 void kri_request(struct kri_worker *w, enum kri_request what);
+/* The owner: what was requested is not to be served any more. */
+void kri_withdraw(struct kri_worker *w, enum kri_request what);
 /* The slow half of a poll: yields the gate to a waiting collector, calls hooks.interrupt / hooks.after_gc (which may run
  * Lisp and may raise), restores the limits. May collect. */
 void kri_poll_slow(struct kri_worker *w);
