@@ -194,13 +194,12 @@ kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded)
 
 static kr_value define_function(struct kri_worker *w, kr_value name, kr_value fn)
 {
-    struct kri_symbol *s = kri_symbol_of(w->vm, name);
     if (kri_is_nil(name))
         kri_error(w, KRI_E_NO_SYMBOL, name, "nil cannot name a function");
     kr_value doc = kri_code_of(fn)->documentation;
     if (!kri_is_nil(doc))
         kri_putprop(w, name, doc, w->vm->sym.function_documentation);
-    kri_store(w, &s->head, &s->function, fn);
+    kri_set_function(w, name, fn);
     return name;
 }
 
@@ -483,18 +482,6 @@ KR_BUILTIN(function_lambda_expression, "function-lambda-expression", "(function)
     return kri_code_of(f)->source;
 }
 
-KR_BUILTIN(compile, "compile", "(name)",
-           "Every function is compiled when it is defined, so this only checks that symbol NAME has a definition, and returns NAME. A "
-           "(lambda ..) list is compiled and the function returned.")
-{
-    if (kri_is_cons(argv[0]))
-        return kri_compile_lambda(w, KRI_NIL, argv[0]);
-    kri_arg_symbol(w, argv, 0);
-    if (kri_code_of(kri_symbol_function(w->vm, argv[0]))->flags & KRI_CODE_UNDEFINED)
-        kri_error(w, KRI_E_UNDEFINED, argv[0], NULL);
-    return argv[0];
-}
-
 KR_BUILTIN(proclaim, "proclaim", "(declaration)",
            "Make a global declaration: (special name..) makes the names dynamically bound variables. Other declarations are accepted "
            "and have no effect. Returns nil.")
@@ -554,7 +541,7 @@ KR_BUILTIN(disassemble, "disassemble", "(function)",
 
 const struct kri_builtin *const kri_builtins_compile[] = {
     &defun_def, &defmacro_def, &eval_def, &eval_in_def, &macroexpand_1_def, &macroexpand2_def, &macroexpand_def, &the_def,
-    &no_block_def, &special_form_p_def, &function_lambda_expression_def, &compile_def, &proclaim_def, &progv_def, &disassemble_def,
+    &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
     NULL,
 };
 
