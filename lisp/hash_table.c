@@ -8,7 +8,10 @@
  * order; the place in `fill-count` is the next one's. Where a key stands is told by the index, a hidden cell of 32-bit words,
  * open addressing, linear probing: zero, or the entry's place plus one with bits of the hash above, which spare most looks at keys
  * of another hash. An index knows the vector of keys that it was made for; one that does not fit (the slots were set by hand) is
- * made anew. The word of a removed entry stays until the next rehash. Tables with functions of their own have no index: their
+ * made anew. The word of a removed entry stays until the next rehash.
+ * Identity hashes so that numbers and cells which are neighbours have neighbouring words: programs that go through them in order find
+ * the index's lines in the cache. Keys for which that ends in crowds (the index is `orderly`, and a new word is further than FARTHEST
+ * from where its search began) get an index that scatters. Tables with functions of their own have no index: their
  * entries stand where their hash says.
  *
  * Note [versions]. Threads share tables freely. The slot `lock` holds a fixnum, the table's version: bits 1 to 3 the kind of test,
@@ -31,7 +34,8 @@ struct index {
     struct kri_cell head;
     uintptr_t keys;      /* the vector's address */
     uint64_t shift;      /* 64 minus the number of bits that tell a word's place */
-    uint64_t place_bits; /* of a word's bits: how many are the entry's place plus one */
+    uint32_t place_bits; /* of a word's bits: how many are the entry's place plus one */
+    uint32_t orderly;    /* identity hashes keep neighbours together */
     unsigned word[];
 };
 
@@ -165,10 +169,18 @@ static uint64_t hash_text(const unsigned char *p, size_t n)
     return scramble(h);
 }
 
-static uint64_t hash_address(kr_value key) { return scramble(key.w >> 3 ^ key.w << 61); }
+/* The hash of KEY as itself. Floats close to each other are as far apart as others, so they are scattered. */
+static uint64_t hash_address(const struct index *x, kr_value key)
+{
+    if (!x->orderly || kri_is_flonum(key))
+        return scramble(key.w >> 3 ^ key.w << 61);
+    uint64_t a = key.w >> (kri_is_fixnum(key) ? 1 : 3);
+    uint64_t turns = a >> (64 - x->shift); /* how often the index was gone round: each begins elsewhere */
+    return (a + turns * 0x9E3779B1u) << x->shift | (a * 0x9E3779B97F4A7C15u >> 32 & (((uint64_t)1 << x->shift) - 1));
+}
 
-/* A hash of KEY, which cannot raise; false: KEY is not possible in a table of this kind. */
-static bool hash(struct kri_worker *w, int kind, kr_value key, uint64_t *h)
+/* A hash of KEY for index X, which cannot raise; false: KEY is not possible in a table of this kind. */
+static bool hash(struct kri_worker *w, const struct index *x, int kind, kr_value key, uint64_t *h)
 {
     const unsigned char *text;
     size_t n;
@@ -182,7 +194,7 @@ static bool hash(struct kri_worker *w, int kind, kr_value key, uint64_t *h)
         *h = kri_sxhash(w, key);
         return true;
     default:
-        *h = kri_eq_suffices(key) ? hash_address(key) : kri_sxhash(w, key);
+        *h = kri_eq_suffices(key) ? hash_address(x, key) : kri_sxhash(w, key);
         return true;
     }
 }
@@ -203,7 +215,7 @@ static bool matches(struct kri_worker *w, int kind, kr_value a, kr_value b)
     return kri_string_designator(w->vm, a, &x, &n) && kri_string_designator(w->vm, b, &y, &m) && n == m && !memcmp(x, y, n);
 }
 
-enum { NOWHERE = -1 };
+enum { NOWHERE = -1, FARTHEST = 256 };
 
 /* ---- the index ---- */
 
@@ -213,7 +225,7 @@ static size_t first_word(const struct index *x, uint64_t h) { return (size_t)(h 
 static size_t last_word(const struct index *x) { return ((size_t)1 << (64 - x->shift)) - 1; }
 
 /* An index without entries, with more words than a table of SIZE places lets in. */
-static struct index *empty_index(struct kri_worker *w, size_t size)
+static struct index *empty_index(struct kri_worker *w, size_t size, bool orderly)
 {
     unsigned bits = 3, place_bits = 1;
     while (((size_t)1 << bits) * 4 < size * 3)
@@ -223,6 +235,7 @@ static struct index *empty_index(struct kri_worker *w, size_t size)
     struct index *x = (struct index *)kri_make(w, KRI_CLASS_BYTES, 0, 3 + ((size_t)1 << bits) * sizeof *x->word / sizeof(kr_value));
     x->shift = 64 - bits;
     x->place_bits = place_bits;
+    x->orderly = orderly;
     return x;
 }
 
@@ -232,6 +245,11 @@ static size_t most_entries(const struct index *x) { return last_word(x); }
 static void index_enter(struct index *x, size_t word, uint64_t h, size_t place)
 {
     kri_store_int_release(&x->word[word], tag(x, h) | (unsigned)(place + 1));
+}
+
+static bool is_crowded(const struct index *x, uint64_t h, size_t word)
+{
+    return x->orderly && ((word - first_word(x, h)) & last_word(x)) > FARTHEST;
 }
 
 static size_t free_word(const struct index *x, uint64_t h)
@@ -298,30 +316,36 @@ static kr_value empty_places(struct kri_worker *w, const struct table *t, size_t
 static bool is_entry(struct kr_vm *vm, kr_value key) { return !kri_eq(key, vm->sym.hash_empty) && !kri_eq(key, vm->sym.hash_deleted); }
 
 /* Enter all of V's entries in fresh vectors of SIZE places and in X. Returns how many, SIZE_MAX if they do not fit (the table
- * changed). */
+ * changed) or crowd in X, which is not orderly then. */
 static size_t enter_all(struct kri_worker *w, const struct view *v, kr_value keys, kr_value values, size_t size, struct index *x, bool poll)
 {
     size_t count = 0, ticks = 0;
     for (size_t i = 0; i < v->size; i++) {
         kr_value k = load(&keys_at(v->keys)[i]), value = load(&keys_at(v->values)[i]);
         uint64_t h;
-        if (!is_entry(w->vm, k) || !hash(w, v->kind, k, &h))
+        if (!is_entry(w->vm, k) || !hash(w, x, v->kind, k, &h))
             continue;
         if (count >= size || count >= most_entries(x))
             return SIZE_MAX;
+        size_t word = free_word(x, h);
+        if (is_crowded(x, h, word)) {
+            x->orderly = false;
+            return SIZE_MAX;
+        }
         kri_store(w, kri_ptr(keys), &keys_at(keys)[count], k);
         kri_store(w, kri_ptr(values), &keys_at(values)[count], value);
-        index_enter(x, free_word(x, h), h, count++);
+        index_enter(x, word, h, count++);
         if (poll)
             kri_tick(w, &ticks);
     }
     return count;
 }
 
-/* Give the table seen as V, which has none that fits, an index for the entries where they stand. */
-static void make_index(struct kri_worker *w, const struct view *v)
+/* Give the table seen as V, which has none that fits, an index for the entries where they stand. False: an orderly one would be
+ * crowded. */
+static bool try_index(struct kri_worker *w, const struct view *v, bool orderly)
 {
-    struct index *x = empty_index(w, v->size);
+    struct index *x = empty_index(w, v->size, orderly);
     size_t count = 0, ticks = 0, fill = 0;
     bool full = false;
     for (size_t i = 0; i < v->size && !full; i++) {
@@ -329,11 +353,14 @@ static void make_index(struct kri_worker *w, const struct view *v)
         uint64_t h;
         if (!kri_eq(k, w->vm->sym.hash_empty))
             fill = i + 1;
-        if (!is_entry(w->vm, k) || !hash(w, v->kind, k, &h))
+        if (!is_entry(w->vm, k) || !hash(w, x, v->kind, k, &h))
             continue;
         full = count >= most_entries(x);
         if (!full) {
-            index_enter(x, free_word(x, h), h, i);
+            size_t word = free_word(x, h);
+            if (is_crowded(x, h, word))
+                return false;
+            index_enter(x, word, h, i);
             count++;
         }
         kri_tick(w, &ticks);
@@ -343,19 +370,26 @@ static void make_index(struct kri_worker *w, const struct view *v)
         kri_store_move(w, kri_ptr(keys), keys_at(keys), keys_at(v->keys), v->size);
         kri_store_move(w, kri_ptr(values), keys_at(values), keys_at(v->values), v->size);
         if (!begin(v))
-            return;
+            return true;
         kri_store(w, &v->t->head, &v->t->key, keys);
         kri_store(w, &v->t->head, &v->t->value, values);
         kri_store(w, &v->t->head, &v->t->size, kri_fixnum((intptr_t)(2 * v->size)));
     } else {
         x->keys = v->keys.w;
         if (!begin(v))
-            return;
+            return true;
         kri_store(w, &v->t->head, &v->t->index, kri_value_of(x));
         kri_store(w, &v->t->head, &v->t->fill_count, kri_fixnum((intptr_t)fill));
         kri_store(w, &v->t->head, &v->t->count, kri_fixnum((intptr_t)count));
     }
     end(v);
+    return true;
+}
+
+static void make_index(struct kri_worker *w, const struct view *v)
+{
+    if (!try_index(w, v, true))
+        try_index(w, v, false);
 }
 
 /* Between begin and end. */
@@ -378,15 +412,17 @@ static size_t wanted_size(const struct view *v)
 
 /* Rehash state V to SIZE places; false if the table has changed. Disturbed TRIES times before, hold the others up and rehash
  * while they wait. */
-static bool grow(struct kri_worker *w, const struct view *v, size_t size, unsigned tries)
+static bool grow(struct kri_worker *w, const struct view *v, size_t size, bool orderly, unsigned tries)
 {
     kr_value keys = empty_places(w, v->t, size), values = places(w, v->t, size);
-    struct index *x = empty_index(w, size);
     bool patient = tries < 3;
+    struct index *x = empty_index(w, size, orderly && patient);
     size_t count = 0;
     x->keys = keys.w;
     if (patient)
         count = enter_all(w, v, keys, values, size, x, true);
+    if (count == SIZE_MAX && patient && orderly && !x->orderly)
+        return grow(w, v, size, false, tries);
     if (count == SIZE_MAX || !begin(v))
         return false;
     if (!patient)
@@ -410,7 +446,7 @@ static bool crowded(const struct view *v)
 static uint64_t key_hash(struct kri_worker *w, const struct view *v, const kr_value *argv)
 {
     uint64_t h;
-    if (!hash(w, v->kind, argv[0], &h))
+    if (!hash(w, v->index, v->kind, argv[0], &h))
         kri_argument_error(w, 0, argv[0], KRI_E_NO_STRING);
     if (kri_eq(argv[0], w->vm->sym.hash_empty) || kri_eq(argv[0], w->vm->sym.hash_deleted))
         kri_argument_error(w, 0, argv[0], KRI_E_CONSTANT);
@@ -422,7 +458,7 @@ static intptr_t find(struct kri_worker *w, const struct view *v, const kr_value 
 {
     intptr_t free, place;
     /* Most keys are found by identity, and then nothing of the key itself was looked at. */
-    if (v->kind == KIND_EQL && (place = search(w, v, argv[0], hash_address(argv[0]), &free)) != NOWHERE)
+    if (v->kind == KIND_EQL && (place = search(w, v, argv[0], hash_address(v->index, argv[0]), &free)) != NOWHERE)
         return place;
     if (v->kind == KIND_EQL && kri_eq_suffices(argv[0]))
         return NOWHERE;
@@ -459,7 +495,11 @@ KR_BUILTIN(sethash, "sethash", "(key table value)", "Make VALUE the value for KE
         } else {
             size_t fill = counted(&t->fill_count);
             if (crowded(&v) || fill >= most_entries(v.index) || !kri_eq(load(&keys_at(v.keys)[fill]), w->vm->sym.hash_empty)) {
-                grow(w, &v, wanted_size(&v), tries);
+                grow(w, &v, wanted_size(&v), v.index->orderly, tries);
+                continue;
+            }
+            if (is_crowded(v.index, h, (size_t)free)) {
+                grow(w, &v, v.size, false, tries);
                 continue;
             }
             if (!begin(&v))
@@ -668,7 +708,7 @@ KR_BUILTIN(hash_extend, "lisp::%hash-extend", "(table)", "Double the places of T
         struct view v = look(w, t);
         if (v.kind == KIND_OTHER)
             return KRI_NIL;
-        if (grow(w, &v, v.size ? 2 * v.size : 4, tries))
+        if (grow(w, &v, v.size ? 2 * v.size : 4, v.index->orderly, tries))
             return argv[0];
     }
 }
