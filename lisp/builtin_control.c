@@ -19,8 +19,8 @@ KR_BUILTIN(apply, "apply", "(function &rest args)",
     kr_value list = argv[argc - 1];
     size_t n = 0;
     for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
-        if (++n > (1u << 30))
-            kri_error(w, KRI_E_CIRCULAR, list, NULL);
+        if (++n > w->vm->stack_limit_words)
+            kri_error(w, KRI_E_CIRCULAR, list, "or more arguments than the stack holds");
     int given = argc - 2;
     if (argv + given + n + KRI_FRAME_SLACK <= ctx->segment->limit && argv >= ctx->segment->slot) {
         memmove(argv, argv + 1, (size_t)given * sizeof *argv);

@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include "lisp/compile.h"
 #include "lisp/init.h"
+#include "lisp/sequence.h"
 
 /* ---- the arena ---- */
 
@@ -257,6 +258,7 @@ static bool eval_call(struct kri_worker *w, kr_value form, kr_value f, int *argc
 
 static bool situation_holds(struct kri_worker *w, kr_value situations)
 {
+    kri_list_length(w, situations); /* for its error, if it is circular */
     for (; kri_is_cons(situations); situations = kri_cdr(situations)) {
         kr_value s = kri_car(situations);
         if (kri_eq(s, w->vm->sym.eval) || kri_eq(s, kri_keyword(w, "EXECUTE")))

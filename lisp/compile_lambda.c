@@ -1,5 +1,6 @@
 /* compile_lambda.c -- lambda lists, functions, methods, and the nested parameter lists of macros. */
 #include "lisp/compile.h"
+#include "lisp/sequence.h"
 
 /* ---- macros' nested lists ----
  * A macro's parameter list becomes an ordinary one. A nested list P is replaced by a fresh symbol g and the body by
@@ -20,6 +21,7 @@ static bool is_nested(struct kri_compiler *c, kr_value list)
 {
     struct kri_symbols *sym = &c->vm->sym;
     enum kri_parameter_kind kind = KRI_P_REQUIRED;
+    kri_list_length(c->w, list); /* for its error: a circular list is none of parameters */
     for (; kri_is_cons(list); list = kri_cdr(list)) {
         kr_value p = kri_car(list);
         if (kri_eq(p, sym->amp_whole))
