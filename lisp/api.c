@@ -33,7 +33,7 @@ static void leave(kr_context *ctx, struct visit v)
 
 kr_context *kr_attach(kr_vm *vm)
 {
-    kr_context *ctx = kri_attach(vm);
+    kr_context *ctx = kri_attach(vm, NULL);
     if (ctx)
         kri_gate_leave_host(ctx->worker);
     return ctx;

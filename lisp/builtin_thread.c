@@ -173,12 +173,11 @@ static void drop_interrupts(struct kri_worker *w)
     kri_withdraw(w, KRI_REQUEST_INTERRUPT);
 }
 
-static void *thread_main(void *arg)
+static KRI_NOINLINE void *run_thread(struct pool_thread *p, void *base)
 {
-    struct pool_thread *p = arg;
     struct kr_vm *vm = p->vm;
     struct kri_threads *t = vm->threads;
-    struct kr_context *ctx = kri_attach(vm);
+    struct kr_context *ctx = kri_attach(vm, base);
     if (!ctx) {
         pthread_mutex_lock(&t->lock);
         p->state = THREAD_FAILED_START;
@@ -228,6 +227,14 @@ static void *thread_main(void *arg)
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
     return NULL;
+}
+
+/* Its frame lies above all that hold values. */
+static void *thread_main(void *arg)
+{
+    void *result = run_thread(arg, __builtin_frame_address(0));
+    kri_compiler_barrier(); /* no tail call */
+    return result;
 }
 
 /* Make one thread; NULL when the bound is reached or the system refuses (*WHY says). */

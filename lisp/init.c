@@ -116,8 +116,8 @@ static bool native_bounds(void **base, void **limit)
     *base = known ? (char *)*limit + size : NULL;
 #ifdef KRI_TSAN
     /* The sanitizer's own record of the stack has room for 65,536 frames. */
-    if (known && size > (size_t)768 << 10)
-        *limit = (char *)*base - ((size_t)768 << 10);
+    if (known && size > (size_t)2 << 20)
+        *limit = (char *)*base - ((size_t)2 << 20);
 #endif
     return known;
 }
@@ -131,11 +131,13 @@ static bool room_for_context(struct kr_vm *vm)
     return room;
 }
 
-struct kr_context *kri_attach(struct kr_vm *vm)
+struct kr_context *kri_attach(struct kr_vm *vm, void *base)
 {
-    void *base, *limit;
-    if (!native_bounds(&base, &limit) || !room_for_context(vm))
+    void *end, *limit;
+    if (!native_bounds(&end, &limit) || !room_for_context(vm))
         return NULL;
+    if (!base)
+        base = end;
     struct kri_method_cache *cache = calloc(1, sizeof *cache);
     if (!cache)
         return NULL;
@@ -290,6 +292,10 @@ static void release_vm(struct kr_vm *vm)
     free(vm);
 }
 
+/* Collections at every few allocations (config->stress) are for programs. The core library is always the same, and it would
+ * take most of their time. */
+enum { STRESS_AT_START = 100 };
+
 /* Everything in Lisp; what fails is reported, since no VM is left to ask. */
 static kr_status make_world(struct kr_context *ctx, const kr_config *config)
 {
@@ -301,6 +307,7 @@ static kr_status make_world(struct kr_context *ctx, const kr_config *config)
         ok = kri_protect(ctx->worker, kri_load_core, &load, &result);
     if (ok && !config->bare)
         kri_heap_make_permanent(ctx->worker);
+    kri_heap_set_stress(vm->heap, config->stress);
     if (ok)
         return KR_OK;
     if (kri_is_nil(result) || kri_eq(result, vm->memory_condition))
@@ -333,14 +340,15 @@ kr_status kr_vm_new(const kr_config *config, kr_vm **out, kr_context **out_ctx)
     if (!vm->classes)
         goto fail_vm;
     const struct kri_heap_config heap_config = {.limit_bytes = config->heap_limit, .initial_bytes = config->heap_initial,
-                                                .discipline = disciplines[config->alloc], .markers = config->markers, .stress = config->stress};
+                                                .discipline = disciplines[config->alloc], .markers = config->markers,
+                                                .stress = config->stress && config->stress < STRESS_AT_START ? STRESS_AT_START : config->stress};
     static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt};
     vm->heap = kri_heap_new(&heap_config, &hooks, vm);
     if (!vm->heap)
         goto fail_vm;
     if (!kri_class_init_layouts(vm))
         goto fail_heap;
-    struct kr_context *ctx = kri_attach(vm);
+    struct kr_context *ctx = kri_attach(vm, NULL);
     if (!ctx)
         goto fail_heap;
     status = make_world(ctx, config);

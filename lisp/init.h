@@ -38,8 +38,9 @@ void kri_lock_outside(void *m);
 /* What finalizing V means: its finalizer function is called with it. */
 void kri_run_finalizer(struct kri_worker *w, kr_value v);
 
-/* Attach the calling thread, inside the gate; NULL when memory is out, or for a second context without exclusion. And the reverse. */
-struct kr_context *kri_attach(struct kr_vm *vm);
+/* Attach the calling thread, inside the gate; NULL when memory is out, or for a second context without exclusion. No value lies above
+ * BASE on its stack (NULL: the stack's end, behind which thread-local storage may take much room). And the reverse. */
+struct kr_context *kri_attach(struct kr_vm *vm, void *base);
 void kri_detach(struct kr_context *ctx);
 
 struct kri_core_load {

@@ -1216,4 +1216,5 @@ void kri_heap_free(struct kri_heap *heap)
 
 void *kri_heap_user(struct kri_heap *heap) { return heap->user; }
 enum kri_discipline kri_heap_discipline(const struct kri_heap *heap) { return heap->config.discipline; }
+void kri_heap_set_stress(struct kri_heap *heap, unsigned stress) { heap->config.stress = stress; }
 struct kri_layout *kri_heap_layouts(struct kri_heap *heap) { return heap->layouts; }

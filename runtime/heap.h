@@ -77,6 +77,8 @@ struct kri_heap *kri_heap_new(const struct kri_heap_config *config, const struct
 void kri_heap_free(struct kri_heap *heap); /* no worker is attached any more */
 void *kri_heap_user(struct kri_heap *heap);
 enum kri_discipline kri_heap_discipline(const struct kri_heap *heap);
+/* Change `stress` of the configuration; not between zero and others. One worker. */
+void kri_heap_set_stress(struct kri_heap *heap, unsigned stress);
 /* Class index -> layout. Written by lisp/ before the first instance exists, read by the collector. */
 struct kri_layout *kri_heap_layouts(struct kri_heap *heap); /* 65,536 entries, reserved, touched as needed */
 

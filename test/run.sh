@@ -47,9 +47,6 @@ done
 for source in test/embed/*.c; do
     [ -e "$source" ] || continue
     name=$(basename "$source" .c)
-    # The thread sanitizer keeps a record of 65,536 frames that a longjmp does not wind back, and maps memory of its own: hosts that
-    # raise thousands of errors or count mapped bytes are not for it.
-    case $mode/$name in tsan/functions|tsan/interrupt|tsan/many_vms) continue ;; esac
     check "embed/$name: build" make -s MODE="$mode" "$b/test/embed/$name"
     check "embed/$name" timeout 300 "$b/test/embed/$name"
 done

@@ -1,6 +1,7 @@
 #!/bin/sh
 # stress.sh EXECUTABLE RUNS -- threads that only allocate, with a collection at every few allocations: on each run two to
-# eight threads build private lists, vectors, strings and objects and check them.
+# eight threads build private lists, vectors, strings and objects and check them; then they work on symbols, tables, vectors,
+# classes and functions that they share.
 bin=$1
 runs=${2:-24}
 passed=0 failed=0
@@ -11,7 +12,8 @@ while [ $i -lt "$runs" ]; do
     threads=$((2 + i % 7))
     stress=$((1 + i % 5))
     alloc=$(set -- gate rwlock mutex; shift $((i % 3)); echo "$1")
-    if timeout 300 "$bin" --batch --stress=$stress --alloc="$alloc" test/stress.l "(stress $threads)" >"$log" 2>&1 && grep -q '^ok$' "$log"; then
+    if timeout 300 "$bin" --batch --stress=$stress --alloc="$alloc" test/stress.l "(stress $threads)" "(stress-shared $threads)" >"$log" 2>&1 &&
+        [ "$(grep -c '^ok$' "$log")" -eq 2 ]; then
         passed=$((passed + 1))
     else
         echo "FAILED run $i: $threads threads, --stress=$stress --alloc=$alloc, exit code $?"

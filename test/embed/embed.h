@@ -63,7 +63,11 @@ static inline kr_context *must_new(const kr_config *config, kr_vm **vm)
 {
     kr_vm *made;
     kr_context *ctx;
-    CHECK(kr_vm_new(config, &made, &ctx) == KR_OK);
+    const char *stress = getenv("TEST_STRESS"); /* collect at every N-th slow allocation */
+    kr_config c = config ? *config : (kr_config){0};
+    if (stress && !c.stress)
+        c.stress = (unsigned)atoi(stress);
+    CHECK(kr_vm_new(&c, &made, &ctx) == KR_OK);
     CHECK(kr_context_vm(ctx) == made);
     if (vm)
         *vm = made;
