@@ -1,6 +1,7 @@
 /* stream.c -- byte streams over files and strings. See stream.h for the representation and the locking rule.
  * Always true of a native side, under its lock: RESERVE <= pos <= end <= size for input (so that a character can be put
  * back), pos <= end <= size for output; BYTES are those of the string in slot BUFFER. */
+#include "lisp/interp.h"
 #include "lisp/stream.h"
 #include <errno.h>
 #include <fcntl.h>
