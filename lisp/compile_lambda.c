@@ -75,6 +75,7 @@ static kr_value flatten(struct kri_compiler *c, kr_value list, kr_value *body, k
     enum kri_parameter_kind kind = KRI_P_REQUIRED;
     if (kri_native_exhausted(w))
         kri_error(w, KRI_E_STACK, KRI_NIL, "parameter lists nested too deeply");
+    kri_list_length(w, list); /* for its error, if it is circular */
     for (; kri_is_cons(list); list = kri_cdr(list)) {
         kr_value p = kri_car(list), rest = kri_cdr(list), g;
         if (kri_eq(p, sym->amp_whole)) {
