@@ -1,4 +1,5 @@
 /* builtin_control.c -- functions, calls, errors. */
+#include "lisp/compile.h"
 #include "lisp/interp.h"
 
 KR_BUILTIN(funcall, "funcall", "(function &rest args)",
@@ -69,7 +70,9 @@ KR_BUILTIN(set_symbol_function, "lisp::%set-symbol-function", "(symbol function)
     if (!kri_is_function(fn))
         kri_argument_error(w, 1, fn, KRI_E_ILLEGAL_FUNCTION);
     struct kri_symbol *sym = kri_symbol_of(vm, s);
+    kr_value old = kri_symbol_function(vm, s);
     kri_store(w, &sym->head, &sym->function, fn);
+    kri_macro_changed(w, s, old, fn);
     return argv[1];
 }
 
