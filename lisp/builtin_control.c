@@ -105,6 +105,15 @@ KR_BUILTIN(macro_function, "macro-function", "(symbol)", "The expander of the ma
     return kri_code_of(f)->flags & KRI_CODE_MACRO ? f : KRI_NIL;
 }
 
+KR_BUILTIN(as_macro, "lisp::%as-macro", "(function)", "Make FUNCTION, and all that share its code, the expander of a macro. Returns FUNCTION.")
+{
+    if (!kri_is_function(argv[0]))
+        kri_argument_error(w, 0, argv[0], KRI_E_ILLEGAL_FUNCTION);
+    kri_code_of(argv[0])->flags |= KRI_CODE_MACRO;
+    kri_ptr(argv[0])->length = 0;
+    return argv[0];
+}
+
 KR_BUILTIN(function_name, "lisp::%function-name", "(function)", "What FUNCTION was defined as.")
 {
     return kri_is_function(argv[0]) ? kri_code_of(argv[0])->name : KRI_NIL;
@@ -285,7 +294,7 @@ KR_BUILTIN(last_condition, "lisp::%last-condition", "()", "The condition that th
 
 const struct kri_builtin *const kri_builtins_control[] = {
     &funcall_def, &apply_def, &fboundp_def, &symbol_function_def, &set_symbol_function_def, &fmakunbound_def, &functionp_def,
-    &compiled_function_p_def, &macro_function_def, &function_name_def, &function_arglist_def, &function_documentation_def,
+    &compiled_function_p_def, &macro_function_def, &as_macro_def, &function_name_def, &function_arglist_def, &function_documentation_def,
     &function_file_def, &symbol_value_global_def, &set_global_def, &proclaim_special_def, &set_vtype_def, &error_def,
     &raise_code_def, &signal_condition_def, &install_error_handler_def, &set_condition_classes_def, &error_text_def,
     &backtrace_def, &protected_call_def, &last_condition_def, NULL};

@@ -238,9 +238,7 @@ static bool eval_simple(struct kri_worker *w, kr_value form, kr_value *value)
     }
     if (kri_is_symbol(form)) {
         kr_value v = kri_special(w, form);
-        if (kri_eq(v, KRI_UNBOUND))
-            kri_error(w, KRI_E_UNBOUND, form, NULL);
-        *value = v;
+        *value = kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, form, true) : v;
         return true;
     }
     if (!kri_is_cons(form)) {

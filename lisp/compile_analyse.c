@@ -1351,6 +1351,8 @@ static struct kri_node *form_defmethod(struct kri_compiler *c, kr_value form, kr
     if (!kri_is_symbol(name) || kri_is_nil(name))
         kri_error(c->w, KRI_E_NO_CLASS, name, "in (defmethod ..)");
     kr_value cls = kri_slot(&kri_symbol_of(c->vm, name)->value);
+    if (kri_eq(cls, KRI_UNBOUND))
+        cls = kri_autoload_value(c->w, name, false);
     if (!kri_is_class(c->vm, cls)) {
         if (!c->scope)
             kri_error(c->w, KRI_E_NO_CLASS, name, "in (defmethod ..)");

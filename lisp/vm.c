@@ -18,9 +18,7 @@ const kri_instruction kri_segment_return_code[1] = {KRI_OP_SEGRETURN};
 static KRI_NOINLINE kr_value getvar_slow(struct kri_worker *w, kr_value symbol)
 {
     kr_value v = kri_special(w, symbol);
-    if (kri_eq(v, KRI_UNBOUND))
-        kri_error(w, KRI_E_UNBOUND, symbol, NULL);
-    return v;
+    return kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, symbol, true) : v;
 }
 
 static inline kr_value kri_op_getvar(struct kri_worker *w, kr_value symbol)
