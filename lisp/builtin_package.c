@@ -113,9 +113,7 @@ KR_BUILTIN(symbol_value, "symbol-value", "(symbol)",
            "The value of SYMBOL as a special or global variable, dynamic bindings of this thread included. Error: unbound variable.")
 {
     kr_value v = kri_special(w, kri_arg_symbol(w, argv, 0));
-    if (kri_eq(v, KRI_UNBOUND))
-        kri_error(w, KRI_E_UNBOUND, argv[0], NULL);
-    return v;
+    return kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, argv[0], true) : v;
 }
 
 static void check_variable(struct kri_worker *w, kr_value symbol)
@@ -134,7 +132,8 @@ KR_BUILTIN(set, "set", "(symbol value)",
 
 KR_BUILTIN(boundp, "boundp", "(symbol)", "T if SYMBOL has a value as a special or global variable.")
 {
-    return kri_bool(w, !kri_eq(kri_special(w, kri_arg_symbol(w, argv, 0)), KRI_UNBOUND));
+    kr_value v = kri_special(w, kri_arg_symbol(w, argv, 0));
+    return kri_bool(w, !kri_eq(kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, argv[0], false) : v, KRI_UNBOUND));
 }
 
 KR_BUILTIN(makunbound, "makunbound", "(symbol)", "Take the value of SYMBOL away; returns t. Error: SYMBOL is a constant.")

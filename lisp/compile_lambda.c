@@ -272,6 +272,8 @@ struct kri_fn *kri_analyse_lambda(struct kri_compiler *c, const struct kri_lambd
     f->source = l->source;
     f->documentation = KRI_NIL;
     f->line = c->line;
+    for (struct kri_scope *s = outside; s && !f->inside; s = s->up)
+        f->inside = s->kind == KRI_SCOPE_FUNCTION || s->kind == KRI_SCOPE_MACRO || s->kind == KRI_SCOPE_EXPANSION;
     if (outside)
         kri_scope_push(c, KRI_SCOPE_BARRIER, KRI_NIL);
     if (l->method) {
