@@ -85,6 +85,9 @@ void *kri_heap_user(struct kri_heap *heap);
 enum kri_discipline kri_heap_discipline(const struct kri_heap *heap);
 /* Change `stress` of the configuration; not between zero and others. One worker. */
 void kri_heap_set_stress(struct kri_heap *heap, unsigned stress);
+/* For tests: of this worker's slow-path allocations, AFTER succeed, then COUNT fail as if the limit was reached. In stress mode only;
+ * false otherwise. */
+bool kri_heap_fail(struct kri_worker *w, uint32_t after, uint32_t count);
 /* Class index -> layout. Written by lisp/ before the first instance exists, read by the collector. */
 struct kri_layout *kri_heap_layouts(struct kri_heap *heap); /* 65,536 entries, reserved, touched as needed */
 
