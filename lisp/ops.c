@@ -4,9 +4,7 @@
 kr_value kri_op_getvar_slow(struct kri_worker *w, kr_value symbol)
 {
     kr_value v = kri_special(w, symbol);
-    if (kri_eq(v, KRI_UNBOUND))
-        kri_error(w, KRI_E_UNBOUND, symbol, NULL);
-    return v;
+    return kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, symbol, true) : v;
 }
 
 kr_value kri_op_function(struct kri_worker *w, kr_value symbol)
