@@ -5,7 +5,8 @@
  * if the policy allows; a collection; another chunk whatever the policy says; NULL.
  *
  * Note [growth]. A collection is due when `budget` bytes were handed out since the last one and the heap is used up. The budget
- * is at least the live memory (so that marking is paid for by as much allocation) and at least the initial size. `factor` raises
+ * is at least the live memory (so that marking is paid for by as much allocation) and at least the initial size for each worker
+ * that allocates, up to the number of cores: twice the threads do not collect twice as often. `factor` raises
  * it while collections take more than 30 % of the time: up to five times the live memory for small heaps, whose peak is of no
  * concern, a tenth for big ones. A heap in fragments grows all the same until it can hand out its budget. */
 #define _GNU_SOURCE
@@ -39,7 +40,7 @@ enum {
 
 /* The paper's quotas, in cells; what adaptation may raise them to. Runs count in granules. */
 static const uint32_t quota_first[KRI_LOCAL_SIZES] = {500, 300, 20, 15, 10, 5};
-static const uint32_t quota_most[KRI_LOCAL_SIZES] = {28657, 1200, 400, 240, 150, 90};
+static const uint32_t quota_most[KRI_LOCAL_SIZES] = {10946, 1200, 400, 240, 150, 90};
 
 /* ---- sizes ---- */
 
@@ -291,54 +292,87 @@ static uint32_t open_strip(struct kri_worker *w, struct kri_cell *node, unsigned
 }
 
 /* A strip's rests stay with the worker, who may want smaller cells as well, unless it has not used the last one's. */
-static void keep_rest_locked(struct kri_worker *w, unsigned k, struct kri_free_list *rest)
+static void keep_rest(struct kri_worker *w, unsigned k, struct kri_free_list *rest)
 {
     struct kri_cell **list = &lists_of(w)[k];
+    struct kri_heap *heap = w->heap;
 
     if (!rest->head)
         return;
     if (*list) {
-        splice_locked(w->heap, k, rest);
+        kri_base_lock(heap);
+        splice_locked(heap, k, rest);
+        heap->handed -= rest->count * kri_block_bytes(k);
+        kri_base_unlock(heap);
         return;
     }
     *list = rest->head;
     count_handed(&w->gc->base, k, rest->count);
-    w->heap->handed += rest->count * kri_block_bytes(k);
     add_relaxed(&w->gc->base.held_granules, rest->count * kri_fib[k]);
 }
 
-/* Fetch about QUOTA cells of index K > 0: a strip, or from small nodes a list. False: none to be had. */
-static bool refill_cells_locked(struct kri_worker *w, unsigned k, uint32_t quota)
+/* How many cells a node must give to become a strip. */
+static uint32_t strip_least(const struct kri_heap *heap)
 {
-    struct kri_heap *heap = w->heap;
-    struct kri_strip *s = &w->strip[k];
-    struct kri_free_list cells = {0}, rest = {0};
-    uint32_t bits, cut = 0, least = heap->config.stress ? 1 : STRIP_CELLS;
-
     if (heap->config.discipline == KRI_ALLOC_RWLOCK)
-        least = UINT32_MAX; /* the lists are hidden, a strip is not */
-    while (cells.count < quota && (bits = heap->base_bits >> k << k) != 0) {
+        return UINT32_MAX; /* the lists are hidden, a strip is not */
+    return heap->config.stress ? 1 : STRIP_CELLS;
+}
+
+/* Nodes for about QUOTA cells of index K > 0, chained; none behind one that is large enough for a strip. NULL: none to be had.
+ * Cutting them is left to their owner, outside the lock. */
+static struct kri_cell *take_nodes_locked(struct kri_heap *heap, unsigned k, uint32_t quota)
+{
+    struct kri_cell *first = NULL, *last = NULL;
+    uint32_t bits, cells = 0, more = 0, least = strip_least(heap);
+
+    for (; cells < quota && more < least && (bits = heap->base_bits >> k << k) != 0; cells += more) {
         unsigned m = (unsigned)__builtin_ctz(bits), to = m;
         struct kri_cell *c = pop_locked(heap, m);
-        while (to > k && cells_within(to, k) > quota - cells.count)
+        while (to > k && cells_within(to, k) > quota - cells)
             to--;
         c = split_locked(heap, c, m, to);
-        if (cells_within(to, k) >= least && s->step == s->end) {
-            cut = open_strip(w, c, to, k, &rest);
-            break;
-        }
-        cut_node(heap, c, to, k, &cells, &rest);
+        kri_set_header(c, kri_header(KRI_CLASS_FREE, to, 0));
+        c->slot[0] = KRI_NIL;
+        if (last)
+            last->slot[0] = kri_value_of(c);
+        else
+            first = c;
+        last = c;
+        heap->handed += kri_block_bytes(to);
+        more = cells_within(to, k);
     }
-    keep_rest_locked(w, k - 1, &rest);
-    if (cells.count) {
-        cells.tail->slot[0] = kri_value_of(lists_of(w)[k]);
-        lists_of(w)[k] = cells.head;
-        cut += (uint32_t)cells.count;
+    return first;
+}
+
+/* W's nodes become a strip, or if they are small a list; the first cell of it is the caller's. */
+static struct kri_cell *cut_nodes(struct kri_worker *w, struct kri_cell *nodes, unsigned k)
+{
+    struct kri_free_list cells = {0}, rest = {0};
+    struct kri_cell **list = &lists_of(w)[k], *c, *next;
+    struct kri_strip *s = &w->strip[k];
+    uint32_t cut = 0, least = strip_least(w->heap);
+
+    for (c = nodes; c; c = next) {
+        next = kri_ptr(c->slot[0]);
+        if (cells_within(c->buddy, k) >= least && s->step == s->end)
+            cut = open_strip(w, c, c->buddy, k, &rest);
+        else
+            cut_node(w->heap, c, c->buddy, k, &cells, &rest);
     }
+    cut += (uint32_t)cells.count;
     count_handed(&w->gc->base, k, cut);
-    heap->handed += cut * kri_block_bytes(k);
     add_relaxed(&w->gc->base.held_granules, cut * kri_fib[k]);
-    return cut > 0;
+    if (cells.count) {
+        cells.tail->slot[0] = kri_value_of(*list);
+        *list = cells.head;
+    }
+    keep_rest(w, k - 1, &rest);
+    if (s->step != s->end)
+        return cut_off(s, k);
+    c = *list;
+    *list = kri_ptr(c->slot[0]);
+    return c;
 }
 
 /* The cells of a strip that were not cut off go to the base; returns how many. */
@@ -719,16 +753,16 @@ static struct kri_cell *serve_block(struct kri_worker *w, unsigned k)
     return c;
 }
 
-/* Refills the local base with cells of index K and takes the first. */
-static struct kri_cell *serve_list(struct kri_worker *w, unsigned k)
+/* Fetches for the local base: the first block to be carved into granules, or nodes to be cut into cells of index K. */
+static struct kri_cell *serve_local(struct kri_worker *w, unsigned k)
 {
-    struct kri_cell **list = &lists_of(w)[k], *c;
     uint32_t quota = quota_for(w, k);
+    struct kri_cell **list = &lists_of(w)[0], *c;
 
-    if (!(k ? refill_cells_locked(w, k, quota) : refill_runs_locked(w, quota)))
+    if (k)
+        return take_nodes_locked(w->heap, k, quota);
+    if (!refill_runs_locked(w, quota))
         return NULL;
-    if (w->strip[k].step != w->strip[k].end)
-        return cut_off(&w->strip[k], k);
     c = *list;
     *list = kri_ptr(c->slot[0]);
     return c;
@@ -782,11 +816,15 @@ static KRI_NOINLINE struct kri_cell *local_slow(struct kri_worker *w, unsigned k
     case KRI_ALLOC_RWLOCK:
         if ((c = take_as_reader(w, k)) != NULL)
             return c;
-        c = obtain(w, k, serve_list);
-        return c && k == 0 ? open_run(w, c, &b->hidden_run, &b->hidden_end) : c;
+        c = obtain(w, k, serve_local);
+        if (!c)
+            return NULL;
+        return k ? cut_nodes(w, c, k) : open_run(w, c, &b->hidden_run, &b->hidden_end);
     default:
-        c = obtain(w, k, serve_list);
-        return c && k == 0 ? open_run(w, c, &w->run, &w->run_end) : c;
+        c = obtain(w, k, serve_local);
+        if (!c)
+            return NULL;
+        return k ? cut_nodes(w, c, k) : open_run(w, c, &w->run, &w->run_end);
     }
 }
 
@@ -970,6 +1008,17 @@ static size_t sort_large_stw(struct kri_heap *heap)
     return bytes;
 }
 
+/* How many workers came for more since the last collection; at least one, at most the cores there are. */
+static unsigned allocating_stw(const struct kri_heap *heap)
+{
+    uint64_t epoch = kri_load_relaxed(&heap->collections);
+    unsigned n = 0;
+
+    for (const struct kri_worker *w = heap->workers; w; w = w->next)
+        n += w->gc->base.epoch == epoch;
+    return n < 1 ? 1 : n > heap->cores ? heap->cores : n;
+}
+
 /* See Note [growth]. */
 static void set_budget_stw(struct kri_heap *heap, uint64_t pause_began)
 {
@@ -977,6 +1026,7 @@ static void set_budget_stw(struct kri_heap *heap, uint64_t pause_began)
     double span = (double)(now - heap->last_end_ns);
     double share = ((double)(now - pause_began) + (double)(swept - heap->last_sweep_ns)) / (span > 1 ? span : 1);
     double live = (double)heap->live_bytes, budget, big = live * FACTOR_BIG;
+    size_t least;
 
     if (share > SHARE_HIGH)
         heap->factor *= 1.25;
@@ -986,8 +1036,9 @@ static void set_budget_stw(struct kri_heap *heap, uint64_t pause_began)
     big = big > BIG_BUDGET ? big : BIG_BUDGET;
     budget = live * heap->factor;
     heap->budget = (size_t)(budget < big ? budget : big);
-    if (heap->budget < heap->config.initial_bytes)
-        heap->budget = heap->config.initial_bytes;
+    least = heap->config.initial_bytes * allocating_stw(heap);
+    if (heap->budget < least)
+        heap->budget = least;
     heap->last_end_ns = now;
     heap->last_sweep_ns = swept;
 }
@@ -1112,8 +1163,12 @@ void kri_discipline_unlock(struct kri_heap *heap)
 static void init_locks(struct kri_heap *heap)
 {
     pthread_rwlockattr_t prefer_writer;
+    pthread_mutexattr_t spin_first;
 
-    pthread_mutex_init(&heap->base_lock, NULL);
+    pthread_mutexattr_init(&spin_first); /* it is held for less time than sleeping takes */
+    pthread_mutexattr_settype(&spin_first, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(&heap->base_lock, &spin_first);
+    pthread_mutexattr_destroy(&spin_first);
     pthread_mutex_init(&heap->workers_lock, NULL);
     pthread_mutex_init(&heap->flags_lock, NULL);
     pthread_rwlockattr_init(&prefer_writer);
@@ -1152,6 +1207,7 @@ struct kri_heap *kri_heap_new(const struct kri_heap_config *config, const struct
     fill_config(&heap->config);
     heap->hooks = *hooks;
     heap->user = user;
+    heap->cores = kri_system_cores();
     heap->check_each = check && *check && *check != '0';
     heap->factor = 1;
     heap->budget = heap->config.initial_bytes;

@@ -70,6 +70,7 @@ struct kri_heap {
     void *user;
     struct kri_layout *layouts;               /* 65,536; entries written by lisp/ before the first instance exists */
     uint8_t word[KRI_WORD_LETTERS];           /* Note [Fibonacci word], heap.c */
+    unsigned cores;                           /* of the machine, or what of it the process may use */
     bool check_each;                          /* KR_GC_CHECK=1: kri_heap_check_stw around every collection */
     struct kri_gate_state *gate;              /* gate.c */
     struct kri_mark_state *marking;           /* mark.c */
