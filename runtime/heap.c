@@ -82,16 +82,33 @@ static void push_locked(struct kri_heap *heap, struct kri_cell *c, unsigned k)
 
 static struct kri_cell *pop_locked(struct kri_heap *heap, unsigned k)
 {
-    struct kri_free_list *l = &heap->base[k];
-    struct kri_cell *c = l->head;
+    struct kri_cell *c = kri_list_pop(&heap->base[k]);
 
-    l->head = kri_ptr(c->slot[0]);
-    l->count--;
+    if (!heap->base[k].head)
+        heap->base_bits &= ~(1u << k);
+    return c;
+}
+
+/* The first blocks of index K, which there are: a batch if it has no more than MOST blocks, else one. They are linked, and *LAST is
+ * the last, which has its header. Returns how many. */
+static uint32_t pop_batch_locked(struct kri_heap *heap, unsigned k, uint32_t most, struct kri_cell **first, struct kri_cell **last)
+{
+    struct kri_free_list *l = &heap->base[k];
+    uint32_t n = l->head->length;
+
+    if (n <= 1 || n > most) {
+        *first = *last = pop_locked(heap, k);
+        return 1;
+    }
+    *first = l->head;
+    *last = kri_ptr(l->head->slot[1]);
+    l->head = kri_ptr((*last)->slot[0]);
+    l->count -= n;
     if (!l->head) {
         l->tail = NULL;
         heap->base_bits &= ~(1u << k);
     }
-    return c;
+    return n;
 }
 
 /* The list FOUND of index K goes to the base. */
@@ -193,17 +210,20 @@ static bool refill_runs_locked(struct kri_worker *w, uint32_t quota)
 
     for (unsigned n = 0; n < REFILL_NODES && got < quota && heap->base_bits; n++) {
         unsigned m = (unsigned)__builtin_ctz(heap->base_bits), k = m;
-        struct kri_cell *c = pop_locked(heap, m);
-        while (k > 0 && kri_fib[k] > quota - got)
-            k--;
-        c = split_locked(heap, c, m, k);
-        kri_set_header(c, kri_header(KRI_CLASS_FREE, k, 0));
-        got += kri_fib[k];
+        struct kri_cell *c, *end;
+        uint32_t blocks = pop_batch_locked(heap, m, (quota - got) / kri_fib[m], &c, &end);
+        if (blocks == 1) {
+            while (k > 0 && kri_fib[k] > quota - got)
+                k--;
+            c = end = split_locked(heap, c, m, k);
+            kri_set_header(c, kri_header(KRI_CLASS_FREE, k, 0));
+        }
+        got += blocks * kri_fib[k];
         if (last)
             last->slot[0] = kri_value_of(c);
         else
             first = c;
-        last = c;
+        last = end;
     }
     if (!last)
         return false;
@@ -324,23 +344,28 @@ static uint32_t strip_least(const struct kri_heap *heap)
 static struct kri_cell *take_nodes_locked(struct kri_heap *heap, unsigned k, uint32_t quota)
 {
     struct kri_cell *first = NULL, *last = NULL;
-    uint32_t bits, cells = 0, more = 0, least = strip_least(heap);
+    uint32_t bits, cells = 0, least = strip_least(heap);
+    bool strip = false;
 
-    for (; cells < quota && more < least && (bits = heap->base_bits >> k << k) != 0; cells += more) {
+    while (cells < quota && !strip && (bits = heap->base_bits >> k << k) != 0) {
         unsigned m = (unsigned)__builtin_ctz(bits), to = m;
-        struct kri_cell *c = pop_locked(heap, m);
-        while (to > k && cells_within(to, k) > quota - cells)
-            to--;
-        c = split_locked(heap, c, m, to);
-        kri_set_header(c, kri_header(KRI_CLASS_FREE, to, 0));
-        c->slot[0] = KRI_NIL;
+        struct kri_cell *c, *end;
+        uint32_t each = cells_within(m, k), blocks = pop_batch_locked(heap, m, each < least ? (quota - cells) / each : 1, &c, &end);
+        if (blocks == 1) {
+            while (to > k && cells_within(to, k) > quota - cells)
+                to--;
+            c = end = split_locked(heap, c, m, to);
+            kri_set_header(c, kri_header(KRI_CLASS_FREE, to, 0));
+        }
+        end->slot[0] = KRI_NIL;
         if (last)
             last->slot[0] = kri_value_of(c);
         else
             first = c;
-        last = c;
-        heap->handed += kri_block_bytes(to);
-        more = cells_within(to, k);
+        last = end;
+        heap->handed += blocks * kri_block_bytes(to);
+        cells += blocks * cells_within(to, k);
+        strip = blocks == 1 && cells_within(to, k) >= least;
     }
     return first;
 }
@@ -490,11 +515,8 @@ static void withhold_locked(struct kri_heap *heap, struct kri_free_list *found)
     for (unsigned k = WITHHELD_INDEX + 1; k-- > 0;) {
         struct kri_free_list *f = &found[k];
         while (f->head && heap->withheld_bytes < want) {
-            struct kri_cell *c = f->head;
-            f->head = kri_ptr(c->slot[0]);
-            f->count--;
-            if (!f->head)
-                f->tail = NULL;
+            struct kri_cell *c = kri_list_pop(f);
+            kri_set_header(c, kri_header(KRI_CLASS_FREE, k, 0));
             kri_list_append(&heap->withheld[k], c);
             heap->withheld_bytes += kri_block_bytes(k);
         }
