@@ -117,6 +117,9 @@ install: all
 	ln -sf libkarakuri.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.0
 	ln -sf libkarakuri.so.0 $(DESTDIR)$(PREFIX)/lib/libkarakuri.so
 	install -m 644 lisp/karakuri.h $(DESTDIR)$(PREFIX)/include/
+	install -d $(DESTDIR)$(PREFIX)/include/karakuri/lisp $(DESTDIR)$(PREFIX)/include/karakuri/runtime
+	install -m 644 lisp/*.h lisp/*.def $(DESTDIR)$(PREFIX)/include/karakuri/lisp/
+	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/karakuri/runtime/
 	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	cd lib && find . -name '*.l' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/{} \;
 	cd bench && find . -name "*.l" -not -path "./peers/*" -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/bench/{} \;

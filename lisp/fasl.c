@@ -17,7 +17,7 @@ static const char magic[8] = "KRFASL1\n";
 enum tag {
     TAG_END, TAG_NIL, TAG_FIXNUM, TAG_FLOAT, TAG_STRING, TAG_SYMBOL, TAG_UNINTERNED, TAG_REFERENCE, TAG_LIST, TAG_DOTTED, TAG_VECTOR,
     TAG_FLOAT_VECTOR, TAG_INTEGER_VECTOR, TAG_BIGNUM, TAG_RATIO, TAG_CODE, TAG_CLASS, TAG_FUNCTION, TAG_IMMEDIATE, TAG_BYTES, TAG_FORM, TAG_SHARED,
-    TAG_OBJECT, TAG_PACKAGE
+    TAG_OBJECT, TAG_PACKAGE, TAG_RAW
 };
 
 /* ---- writing; an error raises, so the buffer is a Lisp string that grows ---- */
@@ -189,11 +189,23 @@ static void put_code(struct kri_fasl *o, const struct kri_code *c)
 
 static void put_list(struct kri_fasl *o, kr_value v)
 {
-    size_t n = 0;
-    kr_value l = v;
-    for (; kri_is_cons(l); l = kri_cdr(l))
-        if (++n > (size_t)1 << 28)
-            kri_error(o->w, KRI_E_CIRCULAR, KRI_NIL, "as a constant of compiled code");
+    size_t n = 0, limit = 1;
+    kr_value l = v, mark = v;
+    for (; kri_is_cons(l); l = kri_cdr(l)) {
+        if (n > 0 && kri_eq(l, mark)) { /* Brent: a circle is written cons by cons */
+            if (!o->module)
+                kri_error(o->w, KRI_E_CIRCULAR, KRI_NIL, "as a constant of compiled code");
+            put_byte(o, TAG_DOTTED);
+            put_number(o, 1);
+            put_value(o, kri_car(v));
+            put_value(o, kri_cdr(v));
+            return;
+        }
+        if (++n == limit) {
+            mark = l;
+            limit *= 2;
+        }
+    }
     put_byte(o, kri_is_nil(l) ? TAG_LIST : TAG_DOTTED);
     put_number(o, n);
     for (; kri_is_cons(v); v = kri_cdr(v))
@@ -267,6 +279,12 @@ static void put_value(struct kri_fasl *o, kr_value v)
                 break;
             }
             /* fallthrough */
+        case KRI_CLASS_BIT_VECTOR:
+            put_byte(o, TAG_RAW);
+            put_value(o, kri_metaclass_of(vm->classes[c->cls].object)->name);
+            put_number(o, c->length);
+            put_bytes(o, c->slot, ((size_t)c->length + 7) / 8);
+            break;
         case KRI_CLASS_PACKAGE:
             put_byte(o, TAG_PACKAGE);
             put_value(o, kri_car(kri_package_of(v)->names));
@@ -595,6 +613,16 @@ static kr_value get_value(struct reader *r)
     }
     case TAG_OBJECT:
         return get_object(r);
+    case TAG_RAW: {
+        size_t place = share(r);
+        kr_value name = get_value(r), cls = kri_special(w, name);
+        size_t length = get_number(r), n = get_number(r);
+        if (!kri_is_class(w->vm, cls))
+            kri_error(w, KRI_E_NO_CLASS, name, "compiled code refers to it");
+        kr_value v = shared(r, place, kri_instantiate(w, cls, (intptr_t)length));
+        memcpy(kri_ptr(v)->slot, get(r, n), n);
+        return v;
+    }
     case TAG_PACKAGE: {
         size_t place = share(r);
         kr_value name = get_value(r), package = kri_find_package(w, name);

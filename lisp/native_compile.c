@@ -236,9 +236,31 @@ static kr_value read_forms(struct kri_worker *w, void *arg)
     }
 }
 
+/* The second reading notes which macros the functions use, and the module says so where it is loaded: they are compiled again if a macro changes. */
+static kr_value read_and_note(struct kri_worker *w, void *arg)
+{
+    struct unit *u = arg;
+    read_forms(w, arg);
+    kr_value list = kri_eval(w, kri_read_from_string(w, kri_string(w,
+        "(let ((users nil)) (lisp:maphash #'(lambda (lisp::k lisp::v) (lisp:push (lisp:cons lisp::k lisp::v) users)) lisp::*macro-users*) users)")));
+    if (!kri_is_nil(list)) {
+        kr_value note = kri_intern(w, "%NOTE-MACRO-USERS", 17, w->vm->pkg_lisp);
+        kri_fasl_form(&u->fasl, kri_compile_form(w, kri_list(w, 2, note, kri_list(w, 2, w->vm->sym.quote, list))));
+    }
+    return KRI_NIL;
+}
+
+static kr_value bind_users(struct kri_worker *w, void *arg)
+{
+    if (!((struct unit *)arg)->emit || !kri_late_ready(w))
+        return read_forms(w, arg);
+    kr_value table = kri_eval(w, kri_read_from_string(w, kri_string(w, "(lisp:make-hash-table)")));
+    return kri_with_binding(w, w->vm->sym.macro_users, table, read_and_note, arg);
+}
+
 static kr_value bind_pathname(struct kri_worker *w, void *arg)
 {
-    return kri_with_binding(w, w->vm->sym.load_pathname, ((struct unit *)arg)->path, read_forms, arg);
+    return kri_with_binding(w, w->vm->sym.load_pathname, ((struct unit *)arg)->path, bind_users, arg);
 }
 static kr_value bind_readtable(struct kri_worker *w, void *arg)
 {
