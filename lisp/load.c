@@ -46,6 +46,11 @@ int kri_open_file(struct kri_worker *w, kr_value path, int flags, int mode)
     return o.fd >= 0 ? o.fd : -o.error;
 }
 
+KR_BUILTIN(library_directory, "lisp::%library-directory", "()", "The directory of the Lisp library, without a slash at its end.")
+{
+    return kri_string(w, w->vm->library);
+}
+
 /* ---- one file ---- */
 
 struct loading {
@@ -289,4 +294,4 @@ KR_BUILTIN(require, "require", "(module &optional file &rest load-options)",
     return key;
 }
 
-const struct kri_builtin *const kri_builtins_load[] = {&load_def, &srcload_def, &provide_def, &require_def, NULL};
+const struct kri_builtin *const kri_builtins_load[] = {&library_directory_def, &load_def, &srcload_def, &provide_def, &require_def, NULL};
