@@ -1,4 +1,5 @@
 /* builtin_control.c -- functions, calls, errors. */
+#include "lisp/compile.h"
 #include "lisp/interp.h"
 
 KR_BUILTIN(funcall, "funcall", "(function &rest args)",
@@ -19,8 +20,8 @@ KR_BUILTIN(apply, "apply", "(function &rest args)",
     kr_value list = argv[argc - 1];
     size_t n = 0;
     for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
-        if (++n > (1u << 30))
-            kri_error(w, KRI_E_CIRCULAR, list, NULL);
+        if (++n > w->vm->stack_limit_words)
+            kri_error(w, KRI_E_CIRCULAR, list, "or more arguments than the stack holds");
     int given = argc - 2;
     if (argv + given + n + KRI_FRAME_SLACK <= ctx->segment->limit && argv >= ctx->segment->slot) {
         memmove(argv, argv + 1, (size_t)given * sizeof *argv);
@@ -69,7 +70,9 @@ KR_BUILTIN(set_symbol_function, "lisp::%set-symbol-function", "(symbol function)
     if (!kri_is_function(fn))
         kri_argument_error(w, 1, fn, KRI_E_ILLEGAL_FUNCTION);
     struct kri_symbol *sym = kri_symbol_of(vm, s);
+    kr_value old = kri_symbol_function(vm, s);
     kri_store(w, &sym->head, &sym->function, fn);
+    kri_macro_changed(w, s, old, fn);
     return argv[1];
 }
 
@@ -100,6 +103,15 @@ KR_BUILTIN(macro_function, "macro-function", "(symbol)", "The expander of the ma
 {
     kr_value f = kri_symbol_function(w->vm, kri_arg_symbol(w, argv, 0));
     return kri_code_of(f)->flags & KRI_CODE_MACRO ? f : KRI_NIL;
+}
+
+KR_BUILTIN(as_macro, "lisp::%as-macro", "(function)", "Make FUNCTION, and all that share its code, the expander of a macro. Returns FUNCTION.")
+{
+    if (!kri_is_function(argv[0]))
+        kri_argument_error(w, 0, argv[0], KRI_E_ILLEGAL_FUNCTION);
+    kri_code_of(argv[0])->flags |= KRI_CODE_MACRO;
+    kri_ptr(argv[0])->length = 0;
+    return argv[0];
 }
 
 KR_BUILTIN(function_name, "lisp::%function-name", "(function)", "What FUNCTION was defined as.")
@@ -282,7 +294,7 @@ KR_BUILTIN(last_condition, "lisp::%last-condition", "()", "The condition that th
 
 const struct kri_builtin *const kri_builtins_control[] = {
     &funcall_def, &apply_def, &fboundp_def, &symbol_function_def, &set_symbol_function_def, &fmakunbound_def, &functionp_def,
-    &compiled_function_p_def, &macro_function_def, &function_name_def, &function_arglist_def, &function_documentation_def,
+    &compiled_function_p_def, &macro_function_def, &as_macro_def, &function_name_def, &function_arglist_def, &function_documentation_def,
     &function_file_def, &symbol_value_global_def, &set_global_def, &proclaim_special_def, &set_vtype_def, &error_def,
     &raise_code_def, &signal_condition_def, &install_error_handler_def, &set_condition_classes_def, &error_text_def,
     &backtrace_def, &protected_call_def, &last_condition_def, NULL};

@@ -113,9 +113,7 @@ KR_BUILTIN(symbol_value, "symbol-value", "(symbol)",
            "The value of SYMBOL as a special or global variable, dynamic bindings of this thread included. Error: unbound variable.")
 {
     kr_value v = kri_special(w, kri_arg_symbol(w, argv, 0));
-    if (kri_eq(v, KRI_UNBOUND))
-        kri_error(w, KRI_E_UNBOUND, argv[0], NULL);
-    return v;
+    return kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, argv[0], true) : v;
 }
 
 static void check_variable(struct kri_worker *w, kr_value symbol)
@@ -132,9 +130,16 @@ KR_BUILTIN(set, "set", "(symbol value)",
     return argv[1];
 }
 
+KR_BUILTIN(has_value, "lisp::%has-value", "(symbol)", "T if SYMBOL has a value now; unlike boundp it loads no module.")
+{
+    kri_arg_symbol(w, argv, 0);
+    return kri_bool(w, !kri_eq(kri_special(w, argv[0]), KRI_UNBOUND));
+}
+
 KR_BUILTIN(boundp, "boundp", "(symbol)", "T if SYMBOL has a value as a special or global variable.")
 {
-    return kri_bool(w, !kri_eq(kri_special(w, kri_arg_symbol(w, argv, 0)), KRI_UNBOUND));
+    kr_value v = kri_special(w, kri_arg_symbol(w, argv, 0));
+    return kri_bool(w, !kri_eq(kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, argv[0], false) : v, KRI_UNBOUND));
 }
 
 KR_BUILTIN(makunbound, "makunbound", "(symbol)", "Take the value of SYMBOL away; returns t. Error: SYMBOL is a constant.")
@@ -247,6 +252,7 @@ KR_BUILTIN(make_package, "make-package", "(name &key nicknames (use '(lisp)))",
         use = kri_cons(w, w->vm->pkg_lisp, KRI_NIL);
     else if (!kri_is_list(use))
         use = kri_cons(w, use, KRI_NIL);
+    kri_list_length(w, use); /* for its error, if it is circular */
     for (kr_value l = use; kri_is_cons(l); l = kri_cdr(l))
         kri_package_arg(w, kri_car(l));
     kr_value package = kri_make_package_list(w, package_names(w, argv[0], kri_arg_key(argc, argv, 1, keys[0], KRI_NIL), KRI_NIL));
@@ -304,6 +310,7 @@ static void each_symbol(struct kri_worker *w, kr_value symbols, kr_value package
         f(w, symbols, package);
         return;
     }
+    kri_list_length(w, symbols); /* for its error, if it is circular */
     for (; kri_is_cons(symbols); symbols = kri_cdr(symbols)) {
         if (!kri_is_symbol(kri_car(symbols)))
             kri_error(w, KRI_E_NO_SYMBOL, kri_car(symbols), NULL);
@@ -342,7 +349,7 @@ KR_BUILTIN(shadow, "shadow", "(symbols &optional package)",
 {
     kr_value package = arg_package(w, argc, argv, 1);
     if (kri_is_cons(argv[0]))
-        for (kr_value l = argv[0]; kri_is_cons(l); l = kri_cdr(l))
+        for (kr_value l = argv[0]; kri_is_cons(l); l = kri_cdr(l), kri_poll(w))
             shadow_name(w, kri_car(l), package);
     else
         shadow_name(w, argv[0], package);
@@ -368,6 +375,7 @@ static void each_package(struct kri_worker *w, kr_value used, kr_value user, voi
         f(w, kri_package_arg(w, used), user);
         return;
     }
+    kri_list_length(w, used); /* for its error, if it is circular */
     for (; kri_is_cons(used); used = kri_cdr(used))
         f(w, kri_package_arg(w, kri_car(used)), user);
 }
@@ -463,7 +471,7 @@ KR_BUILTIN(apropos_list, "apropos-list", "(string &optional package)",
 
 const struct kri_builtin *const kri_builtins_package[] = {
     &intern_def, &find_symbol_def, &make_symbol_def, &gensym_def, &gentemp_def, &symbol_name_def, &symbol_package_def, &symbol_plist_def,
-    &symbol_value_def, &set_def, &boundp_def, &makunbound_def, &symbolp_def, &keywordp_def, &get_def, &putprop_def, &remprop_def, &packagep_def,
+    &symbol_value_def, &set_def, &boundp_def, &has_value_def, &makunbound_def, &symbolp_def, &keywordp_def, &get_def, &putprop_def, &remprop_def, &packagep_def,
     &find_package_def, &list_all_packages_def, &make_package_def, &rename_package_def, &package_name_def, &package_nicknames_def,
     &package_use_list_def, &package_used_by_list_def, &package_shadowing_symbols_def, &export_def, &unexport_def, &import_def, &shadow_def,
     &shadowing_import_def, &use_package_def, &unuse_package_def, &unintern_def, &in_package_def, &package_symbols_def,

@@ -94,6 +94,7 @@ void kri_signal(struct kri_worker *w, kr_value condition)
     kr_value clusters = kri_special(w, vm->sym.handler_clusters);
     for (; kri_is_cons(clusters); clusters = kri_cdr(clusters)) {
         for (kr_value l = kri_car(clusters); kri_is_cons(l); l = kri_cdr(l)) {
+            kri_poll(w); /* a program can make these lists circular */
             kr_value entry = kri_car(l);
             if (!kri_is_cons(entry) || !handler_matches(w, kri_car(entry), condition))
                 continue;
@@ -143,6 +144,8 @@ _Noreturn void kri_raise(struct kri_worker *w, kr_value condition)
 {
     struct kr_vm *vm = w->vm;
     struct kr_context *ctx = w->ctx;
+    if (kri_native_exhausted(w)) /* handlers that fail before they run */
+        kri_error_stack(w);
     kri_signal(w, condition);
     if (kri_derivedp(vm, condition, vm->classes[KRI_CLASS_ERROR].object)) {
         struct handler_call c = {vm->error_handler, condition};

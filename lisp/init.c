@@ -7,6 +7,7 @@
 #include "lisp/init.h"
 #include "lisp/opcode.h"
 #include "lisp/send.h"
+#include "lisp/sequence.h"
 #include "lisp/unix.h"
 
 static const struct kri_builtin *const *const builtin_tables[] = {
@@ -347,7 +348,8 @@ kr_status kr_vm_new(const kr_config *config, kr_vm **out, kr_context **out_ctx)
     const struct kri_heap_config heap_config = {.limit_bytes = config->heap_limit, .initial_bytes = config->heap_initial,
                                                 .discipline = disciplines[config->alloc], .markers = config->markers,
                                                 .stress = config->stress && config->stress < STRESS_AT_START ? STRESS_AT_START : config->stress};
-    static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt, .signal = kri_signals_deliver};
+    static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt, .signal = kri_signals_deliver,
+                                                 .weak_trace = kri_hash_table_trace, .weak_clear = kri_hash_table_clear_dead};
     vm->heap = kri_heap_new(&heap_config, &hooks, vm);
     if (!vm->heap)
         goto fail_vm;

@@ -46,11 +46,6 @@ int kri_open_file(struct kri_worker *w, kr_value path, int flags, int mode)
     return o.fd >= 0 ? o.fd : -o.error;
 }
 
-KR_BUILTIN(library_directory, "lisp::%library-directory", "()", "The directory of the Lisp library, without a slash at its end.")
-{
-    return kri_string(w, w->vm->library);
-}
-
 /* ---- one file ---- */
 
 struct loading {
@@ -154,7 +149,7 @@ kr_value kri_find_load_file(struct kri_worker *w, kr_value name)
     kr_value found = try_directory(w, KRI_NIL, name);
     if (!kri_is_nil(found) || kri_path_text(name)[0] == '/')
         return found;
-    for (kr_value l = kri_special(w, w->vm->sym.load_path); kri_is_cons(l); l = kri_cdr(l)) {
+    for (kr_value l = kri_special(w, w->vm->sym.load_path); kri_is_cons(l); l = kri_cdr(l), kri_poll(w)) {
         kr_value directory = kri_car(l);
         if (kri_is_pointer(directory) && !kri_is_string(w->vm, directory))
             directory = kri_path_string(w, directory);
@@ -242,7 +237,7 @@ static kr_value module_key(struct kri_worker *w, kr_value name)
 
 static bool is_provided(struct kri_worker *w, kr_value key)
 {
-    for (kr_value l = kri_special(w, w->vm->sym.modules); kri_is_cons(l); l = kri_cdr(l)) {
+    for (kr_value l = kri_special(w, w->vm->sym.modules); kri_is_cons(l); l = kri_cdr(l), kri_poll(w)) {
         kr_value entry = kri_car(l);
         if (kri_eq(kri_is_cons(entry) ? kri_car(entry) : entry, key))
             return true;
@@ -294,4 +289,4 @@ KR_BUILTIN(require, "require", "(module &optional file &rest load-options)",
     return key;
 }
 
-const struct kri_builtin *const kri_builtins_load[] = {&library_directory_def, &load_def, &srcload_def, &provide_def, &require_def, NULL};
+const struct kri_builtin *const kri_builtins_load[] = {&load_def, &srcload_def, &provide_def, &require_def, NULL};

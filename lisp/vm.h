@@ -121,6 +121,10 @@ void kri_disassemble(struct kri_worker *w, kr_value fn, kr_value stream);
 /* Expand a macro call once; *EXPANDED says whether FORM was one. */
 kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded);
 
+/* SYMBOL has no value. If it belongs to a module that is linked in and not loaded yet, that is done now (lisp/core.c). Returns the value; if there
+ * is none still, raises UNBOUND, or without RAISE returns KRI_UNBOUND. */
+kr_value kri_autoload_value(struct kri_worker *w, kr_value symbol, bool raise);
+
 /* ---- making values; each raises the allocation error when the heap is full ---- */
 kr_value kri_cons_slow(struct kri_worker *w, kr_value car, kr_value cdr);
 static inline kr_value kri_cons(struct kri_worker *w, kr_value car, kr_value cdr)

@@ -632,12 +632,23 @@ static void open_reserve(struct kri_heap *heap, bool large)
 
 /* ---- the slow paths ---- */
 
-static void stress_collect(struct kri_worker *w)
+/* Stress mode: collects at every few calls. False: this request is to fail (kri_heap_fail). */
+static bool stress(struct kri_worker *w)
 {
-    if (++w->gc->base.slow_count >= w->heap->config.stress) {
-        w->gc->base.slow_count = 0;
+    struct kri_local_base *b = &w->gc->base;
+
+    if (++b->slow_count >= w->heap->config.stress) {
+        b->slow_count = 0;
         kri_collect(w, KRI_GC_STRESS);
     }
+    if (b->fail_after > 0) {
+        b->fail_after--;
+        return true;
+    }
+    if (b->fail_count == 0)
+        return true;
+    b->fail_count--;
+    return false;
 }
 
 /* A guess when others allocate; the answer only chooses a collection's cause. */
@@ -690,8 +701,8 @@ static struct kri_cell *obtain(struct kri_worker *w, unsigned k, serve_function 
 
     if (KRI_UNLIKELY(kri_load_relaxed(&w->requests) & KRI_REQUEST_STOP))
         kri_gate_yield(w); /* a program that only allocates polls here */
-    if (KRI_UNLIKELY(heap->config.stress))
-        stress_collect(w);
+    if (KRI_UNLIKELY(heap->config.stress) && !stress(w))
+        return NULL;
     for (;;) {
         struct kri_cell *c = full ? NULL : serve_or_grow(w, k, serve, collected);
         if (c)
@@ -794,8 +805,8 @@ struct kri_cell *kri_alloc_granule_slow(struct kri_worker *w)
 {
     struct kri_cell *c; /* from the blocks that wait to be carved; none under the disciplines that hide them */
 
-    if (KRI_UNLIKELY(w->heap->config.stress))
-        stress_collect(w);
+    if (KRI_UNLIKELY(w->heap->config.stress) && !stress(w))
+        return NULL;
     c = w->free[0];
     if (KRI_UNLIKELY(!c))
         return local_slow(w, 0);
@@ -844,8 +855,8 @@ static struct kri_cell *large_alloc(struct kri_worker *w, unsigned cls, uint32_t
     mapping = kri_large_mapping(bytes);
     if (KRI_UNLIKELY(kri_load_relaxed(&w->requests) & KRI_REQUEST_STOP))
         kri_gate_yield(w);
-    if (heap->config.stress)
-        stress_collect(w);
+    if (heap->config.stress && !stress(w))
+        return NULL;
     if (mapping > heap->config.limit_bytes)
         return NULL;
     while ((c = map_large(w, bytes, collected)) == NULL) {
@@ -1216,5 +1227,13 @@ void kri_heap_free(struct kri_heap *heap)
 
 void *kri_heap_user(struct kri_heap *heap) { return heap->user; }
 enum kri_discipline kri_heap_discipline(const struct kri_heap *heap) { return heap->config.discipline; }
-void kri_heap_set_stress(struct kri_heap *heap, unsigned stress) { heap->config.stress = stress; }
+void kri_heap_set_stress(struct kri_heap *heap, unsigned stress_every) { heap->config.stress = stress_every; }
+
+bool kri_heap_fail(struct kri_worker *w, uint32_t after, uint32_t count)
+{
+    w->gc->base.fail_after = after;
+    w->gc->base.fail_count = count;
+    return w->heap->config.stress > 0;
+}
+
 struct kri_layout *kri_heap_layouts(struct kri_heap *heap) { return heap->layouts; }

@@ -42,6 +42,7 @@ struct kri_local_base {
     struct kri_cell *hidden_free[KRI_LOCAL_SIZES];
     uint32_t quota[KRI_LOCAL_SIZES];          /* cells to fetch at the next refill; [0] counts granules for runs */
     uint32_t slow_count;                      /* slow paths since the last stress collection */
+    uint32_t fail_after, fail_count;          /* stress mode: so many slow paths succeed, then so many fail */
     uint64_t epoch;                           /* heap->collections when the quotas were adapted last */
     uint32_t refills[KRI_LOCAL_SIZES];        /* since then */
     /* Statistics: what was handed to this worker; what waits in its base is subtracted at a stop. Written by the owner

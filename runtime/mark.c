@@ -97,6 +97,7 @@ struct kri_mark_state {
     _Alignas(64) kri_atomic work;    /* M2; idle markers sleep on it */
     kri_atomic sleepers;
     kri_atomic overflow, weak_overflow;
+    bool weak_progress, weak_forward; /* collector only: a weak table had something marked; the direction of this pass */
     _Alignas(64) kri_atomic crew;    /* who takes part in the job; the collector sleeps on it at the end */
     kri_atomic call;                 /* counts jobs that helpers were called to; they sleep on it */
     kri_atomic quit;
@@ -385,7 +386,14 @@ static KRI_NOINLINE kr_value scan_other(struct kri_marker *m, struct kri_cell *c
         if (l.slots > 1)
             scan_values(m, c->slot + 1, l.slots - 1u);
         break;
-    default: /* raw; weak tables are the hook's */
+    case KRI_LAYOUT_WEAK_VECTOR:
+        remember_weak(m, c);
+        break;
+    case KRI_LAYOUT_WEAK_TABLE:
+        remember_weak(m, c);
+        scan_values(m, c->slot, l.slots);
+        break;
+    default: /* raw */
         break;
     }
     return KRI_NIL;
@@ -763,47 +771,91 @@ static void trace(struct kri_marker *m)
     rescan(m);
 }
 
-static void clear_weak_cell(struct kri_marker *m, struct kri_cell *c)
-{
-    kr_value v = kri_slot(&c->slot[0]);
-    (void)m;
-    if (kri_is_pointer(v) && !kri_marked(kri_ptr(v)))
-        c->slot[0] = KRI_NIL;
-}
+/* ---- weak cells ---- */
 
-static void clear_if_weak(struct kri_marker *m, struct kri_cell *c)
+/* Call F for the weak cells that were marked since they were forgotten last. M of F is marker 0. */
+static void each_weak(struct kri_mark_state *s, void (*f)(struct kri_marker *m, struct kri_cell *c))
 {
-    if (m->layouts[c->cls].kind == KRI_LAYOUT_WEAK)
-        clear_weak_cell(m, c);
-}
-
-/* The weak cells that were marked since the last call. */
-static void clear_weak(struct kri_mark_state *s)
-{
-    for (unsigned i = 0; i <= s->helpers; i++) {
-        struct kri_marker *m = &s->marker[i];
-        while (m->weak) {
-            struct block *b = m->weak;
+    struct kri_marker *m = &s->marker[0];
+    for (unsigned i = 0; i <= s->helpers; i++)
+        for (struct block *b = s->marker[i].weak; b; b = b->below)
             for (size_t k = 0; k < b->count; k++)
-                clear_weak_cell(m, (struct kri_cell *)b->entry[k]);
-            m->weak = b->below;
+                f(m, (struct kri_cell *)b->entry[k]);
+    if (kri_load_relaxed(&s->weak_overflow)) { /* not all could be noted down */
+        walk_marked(s->heap, f, m);
+        for (size_t i = 0; i < s->heap->log_count; i++)
+            f(m, s->heap->log[i]);
+    }
+}
+
+static void forget_weak(struct kri_mark_state *s)
+{
+    for (unsigned i = 0; i <= s->helpers; i++)
+        while (s->marker[i].weak) {
+            struct block *b = s->marker[i].weak;
+            s->marker[i].weak = b->below;
             free_block(s, b);
         }
-    }
-    if (kri_load_relaxed(&s->weak_overflow)) {
-        kri_store_relaxed(&s->weak_overflow, 0);
-        walk_marked(s->heap, clear_if_weak, &s->marker[0]);
-        for (size_t i = 0; i < s->heap->log_count; i++)
-            clear_if_weak(&s->marker[0], s->heap->log[i]);
+    kri_store_relaxed(&s->weak_overflow, 0);
+}
+
+static void trace_table(struct kri_marker *m, struct kri_cell *c)
+{
+    struct kri_mark_state *s = m->state;
+    if (m->layouts[c->cls].kind == KRI_LAYOUT_WEAK_TABLE && s->heap->hooks.weak_trace)
+        s->weak_progress |= s->heap->hooks.weak_trace(s->heap, m, c, s->weak_forward);
+}
+
+static void clear_table(struct kri_marker *m, struct kri_cell *c)
+{
+    struct kri_heap *heap = m->state->heap;
+    if (m->layouts[c->cls].kind == KRI_LAYOUT_WEAK_TABLE && heap->hooks.weak_clear)
+        heap->hooks.weak_clear(heap, c);
+}
+
+static void clear_slot_if_dead(kr_value *slot)
+{
+    kr_value v = kri_slot(slot);
+    if (kri_is_pointer(v) && !kri_marked(kri_ptr(v)))
+        *slot = KRI_NIL;
+}
+
+static void clear_weak_cell(struct kri_marker *m, struct kri_cell *c)
+{
+    switch (m->layouts[c->cls].kind) {
+    case KRI_LAYOUT_WEAK:
+        clear_slot_if_dead(&c->slot[0]);
+        break;
+    case KRI_LAYOUT_WEAK_VECTOR:
+        for (uint32_t i = 0; i < c->length; i++)
+            clear_slot_if_dead(&c->slot[i]);
+        break;
+    default:
+        break;
     }
 }
 
+static void trace(struct kri_marker *m);
+
+/* All is marked that is reachable strongly: what tables keep alive by living keys, then the dead weak references. Tables before
+ * vectors: a table drops its entries as pairs. */
 static void settle_weak(struct kri_mark_state *s)
 {
-    clear_weak(s);
+    do {
+        s->weak_progress = false;
+        s->weak_forward = !s->weak_forward;
+        kri_store_relaxed(&s->work, 1);
+        each_weak(s, trace_table);
+        trace(&s->marker[0]);
+    } while (s->weak_progress);
+    each_weak(s, clear_table);
+    each_weak(s, clear_weak_cell);
+    forget_weak(s);
     if (s->heap->hooks.weak)
         s->heap->hooks.weak(s->heap);
 }
+
+void kri_mark_drain(struct kri_marker *m) { drain(m); }
 
 /* Marker 0's first block is kept for it, so that it can always begin. */
 static struct kri_marker *begin_marking(struct kri_mark_state *s)
