@@ -82,11 +82,11 @@ KR_BUILTIN(open, "open",
     if (fd == -EEXIST && kri_is_nil(exists))
         return KRI_NIL;
     if (fd < 0)
-        kri_error(w, KRI_E_OPEN_FILE, argv[0], "%s: %s", kri_path_text(path), strerror(-fd));
+        kri_error(w, KRI_E_OPEN_FILE, argv[0], "cannot open %s: %s", kri_path_text(path), strerror(-fd));
     struct stat st;
     if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
         close(fd);
-        kri_error(w, KRI_E_OPEN_FILE, argv[0], "%s: %s", kri_path_text(path), strerror(EISDIR));
+        kri_error(w, KRI_E_OPEN_FILE, argv[0], "cannot open %s: %s", kri_path_text(path), strerror(EISDIR));
     }
     return make_file_stream(w, fd, path, direction, (size_t)kri_fixnum_value(size));
 }

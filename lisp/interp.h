@@ -24,6 +24,8 @@ struct kri_entry {
     struct kri_segment *segment; /* as they were, for restoring */
     kr_value *base, *top;
     const kri_instruction *pc;
+    kr_value callee;             /* the builtin that entered, or NIL */
+    struct kri_compiler *compiler;
     size_t locals;               /* those of host functions above are dropped with them */
     bool barrier;                /* unwinding ends here and becomes a status (kri_protect) */
 };

@@ -18,9 +18,7 @@ const kri_instruction kri_segment_return_code[1] = {KRI_OP_SEGRETURN};
 static KRI_NOINLINE kr_value getvar_slow(struct kri_worker *w, kr_value symbol)
 {
     kr_value v = kri_special(w, symbol);
-    if (kri_eq(v, KRI_UNBOUND))
-        kri_error(w, KRI_E_UNBOUND, symbol, NULL);
-    return v;
+    return kri_eq(v, KRI_UNBOUND) ? kri_unbound_variable(w, symbol) : v;
 }
 
 static inline kr_value kri_op_getvar(struct kri_worker *w, kr_value symbol)
@@ -46,9 +44,7 @@ static inline void kri_op_setvar(struct kri_worker *w, kr_value symbol, kr_value
 static kr_value kri_op_function(struct kri_worker *w, kr_value symbol)
 {
     kr_value f = kri_symbol_function(w->vm, symbol);
-    if (kri_code_of(f)->flags & KRI_CODE_UNDEFINED)
-        kri_error(w, KRI_E_UNDEFINED, symbol, NULL);
-    return f;
+    return kri_code_of(f)->flags & KRI_CODE_UNDEFINED ? kri_undefined_function(w, symbol, false) : f;
 }
 
 static KRI_NOINLINE kr_value kri_op_closure(struct kri_worker *w, kr_value code, unsigned n, kr_value *base, const kri_instruction *pc)
@@ -527,8 +523,13 @@ call_generic:
         }
         if (KRI_UNLIKELY(code->flags & (KRI_CODE_MACRO | KRI_CODE_SPECIAL | KRI_CODE_UNDEFINED))) {
             SYNC();
-            if (code->flags & KRI_CODE_UNDEFINED)
-                kri_error(w, KRI_E_UNDEFINED, kri_decode_op(pc[-1]) == KRI_OP_CALLG ? k[kri_decode_c(pc[-1])] : KRI_NIL, NULL);
+            if (code->flags & KRI_CODE_UNDEFINED && kri_decode_op(pc[-1]) == KRI_OP_CALLG) {
+                ctx->top = argv + call_argc;
+                w->callee = KRI_NIL;
+                call_fn = kri_undefined_function(w, k[kri_decode_c(pc[-1])], true);
+                ctx->top = NULL;
+                continue;
+            }
             kri_error(w, KRI_E_ILLEGAL_FUNCTION, code->name, NULL);
         }
         /* Bytecode whose arguments must be arranged, or for which the stack is short, or a poll is due. */
