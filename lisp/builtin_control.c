@@ -1,5 +1,7 @@
 /* builtin_control.c -- functions, calls, errors. */
+#include "lisp/compile.h"
 #include "lisp/interp.h"
+#include "lisp/native.h"
 
 KR_BUILTIN(funcall, "funcall", "(function &rest args)",
            "Call FUNCTION (a function, its name, or a lambda list) with ARGS. Errors: illegal function, undefined function.")
@@ -19,8 +21,8 @@ KR_BUILTIN(apply, "apply", "(function &rest args)",
     kr_value list = argv[argc - 1];
     size_t n = 0;
     for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
-        if (++n > (1u << 30))
-            kri_error(w, KRI_E_CIRCULAR, list, NULL);
+        if (++n > w->vm->stack_limit_words)
+            kri_error(w, KRI_E_CIRCULAR, list, "or more arguments than the stack holds");
     int given = argc - 2;
     if (argv + given + n + KRI_FRAME_SLACK <= ctx->segment->limit && argv >= ctx->segment->slot) {
         memmove(argv, argv + 1, (size_t)given * sizeof *argv);
@@ -68,15 +70,15 @@ KR_BUILTIN(set_symbol_function, "lisp::%set-symbol-function", "(symbol function)
     }
     if (!kri_is_function(fn))
         kri_argument_error(w, 1, fn, KRI_E_ILLEGAL_FUNCTION);
-    struct kri_symbol *sym = kri_symbol_of(vm, s);
-    kri_store(w, &sym->head, &sym->function, fn);
+    kr_value old = kri_symbol_function(vm, s);
+    kri_set_function(w, s, fn);
+    kri_macro_changed(w, s, old, fn);
     return argv[1];
 }
 
 KR_BUILTIN(fmakunbound, "fmakunbound", "(symbol)", "Make SYMBOL name no function; returns SYMBOL.")
 {
-    struct kri_symbol *sym = kri_symbol_of(w->vm, kri_arg_symbol(w, argv, 0));
-    kri_store(w, &sym->head, &sym->function, w->vm->undefined);
+    kri_set_function(w, kri_arg_symbol(w, argv, 0), w->vm->undefined);
     return argv[0];
 }
 
@@ -100,6 +102,15 @@ KR_BUILTIN(macro_function, "macro-function", "(symbol)", "The expander of the ma
 {
     kr_value f = kri_symbol_function(w->vm, kri_arg_symbol(w, argv, 0));
     return kri_code_of(f)->flags & KRI_CODE_MACRO ? f : KRI_NIL;
+}
+
+KR_BUILTIN(as_macro, "lisp::%as-macro", "(function)", "Make FUNCTION, and all that share its code, the expander of a macro. Returns FUNCTION.")
+{
+    if (!kri_is_function(argv[0]))
+        kri_argument_error(w, 0, argv[0], KRI_E_ILLEGAL_FUNCTION);
+    kri_code_of(argv[0])->flags |= KRI_CODE_MACRO;
+    kri_ptr(argv[0])->length = 0;
+    return argv[0];
 }
 
 KR_BUILTIN(function_name, "lisp::%function-name", "(function)", "What FUNCTION was defined as.")
@@ -195,7 +206,7 @@ KR_BUILTIN(error, "error", "(control &rest args)",
     }
     if (kri_is_fixnum(argv[0])) {
         kr_value detail = argc > 1 && kri_is_string(vm, argv[1]) ? formatted(w, argc - 1, argv + 1) : KRI_NIL;
-        w->callee = w->ctx->base[-3];
+        w->callee = kri_running_function(w->ctx);
         if (kri_is_nil(detail))
             kri_error(w, (int)kri_arg_natural(w, argv, 0), KRI_NIL, NULL);
         kri_error(w, (int)kri_arg_natural(w, argv, 0), KRI_NIL, "%s", (const char *)kri_string_of(detail)->byte);
@@ -217,7 +228,7 @@ KR_BUILTIN(raise_code, "lisp::%error-code", "(code form &optional detail)",
            "Raise the error with EusLisp's CODE about FORM; DETAIL is text. For Lisp-defined functions of the system.")
 {
     int code = (int)kri_arg_natural(w, argv, 0);
-    w->callee = w->ctx->base[-3]; /* the Lisp function that calls is the one at fault */
+    w->callee = kri_running_function(w->ctx); /* the Lisp function that calls is the one at fault */
     if (argc > 2 && kri_is_string(w->vm, argv[2]))
         kri_error(w, code, argv[1], "%s", (const char *)kri_string_of(argv[2])->byte);
     kri_error(w, code, argv[1], NULL);
@@ -284,7 +295,7 @@ KR_BUILTIN(last_condition, "lisp::%last-condition", "()", "The condition that th
 
 const struct kri_builtin *const kri_builtins_control[] = {
     &funcall_def, &apply_def, &fboundp_def, &symbol_function_def, &set_symbol_function_def, &fmakunbound_def, &functionp_def,
-    &compiled_function_p_def, &macro_function_def, &function_name_def, &function_arglist_def, &function_documentation_def,
+    &compiled_function_p_def, &macro_function_def, &as_macro_def, &function_name_def, &function_arglist_def, &function_documentation_def,
     &function_file_def, &symbol_value_global_def, &set_global_def, &proclaim_special_def, &set_vtype_def, &error_def,
     &raise_code_def, &signal_condition_def, &install_error_handler_def, &set_condition_classes_def, &error_text_def,
     &backtrace_def, &protected_call_def, &last_condition_def, NULL};

@@ -113,9 +113,7 @@ KR_BUILTIN(symbol_value, "symbol-value", "(symbol)",
            "The value of SYMBOL as a special or global variable, dynamic bindings of this thread included. Error: unbound variable.")
 {
     kr_value v = kri_special(w, kri_arg_symbol(w, argv, 0));
-    if (kri_eq(v, KRI_UNBOUND))
-        kri_error(w, KRI_E_UNBOUND, argv[0], NULL);
-    return v;
+    return kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, argv[0], true) : v;
 }
 
 static void check_variable(struct kri_worker *w, kr_value symbol)
@@ -134,7 +132,8 @@ KR_BUILTIN(set, "set", "(symbol value)",
 
 KR_BUILTIN(boundp, "boundp", "(symbol)", "T if SYMBOL has a value as a special or global variable.")
 {
-    return kri_bool(w, !kri_eq(kri_special(w, kri_arg_symbol(w, argv, 0)), KRI_UNBOUND));
+    kr_value v = kri_special(w, kri_arg_symbol(w, argv, 0));
+    return kri_bool(w, !kri_eq(kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, argv[0], false) : v, KRI_UNBOUND));
 }
 
 KR_BUILTIN(makunbound, "makunbound", "(symbol)", "Take the value of SYMBOL away; returns t. Error: SYMBOL is a constant.")
@@ -247,6 +246,7 @@ KR_BUILTIN(make_package, "make-package", "(name &key nicknames (use '(lisp)))",
         use = kri_cons(w, w->vm->pkg_lisp, KRI_NIL);
     else if (!kri_is_list(use))
         use = kri_cons(w, use, KRI_NIL);
+    kri_list_length(w, use); /* for its error, if it is circular */
     for (kr_value l = use; kri_is_cons(l); l = kri_cdr(l))
         kri_package_arg(w, kri_car(l));
     kr_value package = kri_make_package_list(w, package_names(w, argv[0], kri_arg_key(argc, argv, 1, keys[0], KRI_NIL), KRI_NIL));
@@ -304,6 +304,7 @@ static void each_symbol(struct kri_worker *w, kr_value symbols, kr_value package
         f(w, symbols, package);
         return;
     }
+    kri_list_length(w, symbols); /* for its error, if it is circular */
     for (; kri_is_cons(symbols); symbols = kri_cdr(symbols)) {
         if (!kri_is_symbol(kri_car(symbols)))
             kri_error(w, KRI_E_NO_SYMBOL, kri_car(symbols), NULL);
@@ -342,7 +343,7 @@ KR_BUILTIN(shadow, "shadow", "(symbols &optional package)",
 {
     kr_value package = arg_package(w, argc, argv, 1);
     if (kri_is_cons(argv[0]))
-        for (kr_value l = argv[0]; kri_is_cons(l); l = kri_cdr(l))
+        for (kr_value l = argv[0]; kri_is_cons(l); l = kri_cdr(l), kri_poll(w))
             shadow_name(w, kri_car(l), package);
     else
         shadow_name(w, argv[0], package);
@@ -368,6 +369,7 @@ static void each_package(struct kri_worker *w, kr_value used, kr_value user, voi
         f(w, kri_package_arg(w, used), user);
         return;
     }
+    kri_list_length(w, used); /* for its error, if it is circular */
     for (; kri_is_cons(used); used = kri_cdr(used))
         f(w, kri_package_arg(w, kri_car(used)), user);
 }

@@ -1,6 +1,6 @@
 /* builtin_toplevel.c -- what the read-eval-print loop (lib/core/toplevel.l) needs to know of reader, packages and frames. */
 #include <sys/stat.h>
-#include "lisp/interp.h"
+#include "lisp/native.h"
 #include "lisp/package.h"
 #include "lisp/reader.h"
 

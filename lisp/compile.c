@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include "lisp/compile.h"
 #include "lisp/init.h"
+#include "lisp/sequence.h"
 
 /* ---- the arena ---- */
 
@@ -134,6 +135,27 @@ static kr_value compile_definition(struct kri_worker *w, kr_value name, kr_value
     return finish(&c, kri_analyse_lambda(&c, &l, form));
 }
 
+struct definition {
+    kr_value name, form;
+    bool macro;
+};
+
+static kr_value compile_it(struct kri_worker *w, void *arg)
+{
+    const struct definition *d = arg;
+    return compile_definition(w, d->name, kri_cdr(kri_cdr(d->form)), d->form, d->macro);
+}
+
+static kr_value compile_or_defer(struct kri_worker *w, struct definition *d)
+{
+    kr_value fn;
+    if (!kri_late_ready(w))
+        return compile_it(w, d);
+    if (kri_attempt(w, compile_it, d, &fn))
+        return fn;
+    return kri_late_function(w, d->name, kri_cons(w, w->vm->sym.lambda, kri_cdr(kri_cdr(d->form))), d->macro, fn);
+}
+
 /* A function of no arguments that evaluates FORM where the lexical variables of a running function are visible. NAMES: #(class-or-nil symbol..); the values
  * are the receiver, if there is a class, and then the boxes of the variables. */
 static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value names, int count, const kr_value *values)
@@ -206,13 +228,14 @@ kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded)
 
 static kr_value define_function(struct kri_worker *w, kr_value name, kr_value fn)
 {
-    struct kri_symbol *s = kri_symbol_of(w->vm, name);
     if (kri_is_nil(name))
         kri_error(w, KRI_E_NO_SYMBOL, name, "nil cannot name a function");
     kr_value doc = kri_code_of(fn)->documentation;
     if (!kri_is_nil(doc))
         kri_putprop(w, name, doc, w->vm->sym.function_documentation);
-    kri_store(w, &s->head, &s->function, fn);
+    kr_value old = kri_symbol_function(w->vm, name);
+    kri_set_function(w, name, fn);
+    kri_macro_changed(w, name, old, fn);
     return name;
 }
 
@@ -227,7 +250,7 @@ static bool eval_simple(struct kri_worker *w, kr_value form, kr_value *value)
     }
     if (kri_is_symbol(form)) {
         kr_value v = kri_special(w, form);
-        *value = kri_eq(v, KRI_UNBOUND) ? kri_unbound_variable(w, form) : v;
+        *value = kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, form, true) : v;
         return true;
     }
     if (!kri_is_cons(form)) {
@@ -267,6 +290,7 @@ static bool eval_call(struct kri_worker *w, kr_value form, kr_value f, int *argc
 
 static bool situation_holds(struct kri_worker *w, kr_value situations)
 {
+    kri_list_length(w, situations); /* for its error, if it is circular */
     for (; kri_is_cons(situations); situations = kri_cdr(situations)) {
         kr_value s = kri_car(situations);
         if (kri_eq(s, w->vm->sym.eval) || kri_eq(s, kri_keyword(w, "EXECUTE")))
@@ -326,7 +350,8 @@ static bool eval_step(struct kri_worker *w, kr_value form, kr_value *value, int 
         if ((kri_eq(head, sym->defun) || kri_eq(head, sym->defmacro)) && is_definition(form)) {
             kr_value name = kri_car(kri_cdr(form));
             bool macro = kri_eq(head, sym->defmacro);
-            *value = define_function(w, name, compile_definition(w, name, kri_cdr(kri_cdr(form)), form, macro));
+            struct definition d = {name, form, macro};
+            *value = define_function(w, name, compile_or_defer(w, &d));
             return true;
         }
         break;
@@ -493,18 +518,6 @@ KR_BUILTIN(function_lambda_expression, "function-lambda-expression", "(function)
     return kri_code_of(f)->source;
 }
 
-KR_BUILTIN(compile, "compile", "(name)",
-           "Every function is compiled when it is defined, so this only checks that symbol NAME has a definition, and returns NAME. A "
-           "(lambda ..) list is compiled and the function returned.")
-{
-    if (kri_is_cons(argv[0]))
-        return kri_compile_lambda(w, KRI_NIL, argv[0]);
-    kri_arg_symbol(w, argv, 0);
-    if (kri_code_of(kri_symbol_function(w->vm, argv[0]))->flags & KRI_CODE_UNDEFINED)
-        kri_error(w, KRI_E_UNDEFINED, argv[0], NULL);
-    return argv[0];
-}
-
 KR_BUILTIN(proclaim, "proclaim", "(declaration)",
            "Make a global declaration: (special name..) makes the names dynamically bound variables. Other declarations are accepted "
            "and have no effect. Returns nil.")
@@ -564,7 +577,7 @@ KR_BUILTIN(disassemble, "disassemble", "(function)",
 
 const struct kri_builtin *const kri_builtins_compile[] = {
     &defun_def, &defmacro_def, &eval_def, &eval_in_def, &macroexpand_1_def, &macroexpand2_def, &macroexpand_def, &the_def,
-    &no_block_def, &special_form_p_def, &function_lambda_expression_def, &compile_def, &proclaim_def, &progv_def, &disassemble_def,
+    &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
     NULL,
 };
 

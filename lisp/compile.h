@@ -172,6 +172,7 @@ struct kri_fn {
     unsigned parameters;
     struct kri_node *body;
     kr_value method_class;
+    bool inside;                      /* local functions or macros, which its source alone does not show */
     struct kri_var *receiver, *self;  /* the object as it came; the variable SELF */
     bool self_local;                  /* evaluated inside a method: SELF starts as a copy of the captured receiver */
     unsigned slots_used;              /* 1 + the highest slot used directly, in closures too */
@@ -263,6 +264,19 @@ struct kri_lambda {
 struct kri_fn *kri_analyse_lambda(struct kri_compiler *c, const struct kri_lambda *l, kr_value form);
 /* The function object of closed function F. */
 kr_value kri_function_make(struct kri_compiler *c, struct kri_fn *f);
+
+/* compile_late.c */
+/* Run F(w, arg). False: *RESULT is the condition that it raised; no handler of the program's has seen it. */
+bool kri_attempt(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void *arg), void *arg, kr_value *result);
+/* Is the core there that late definitions need? */
+bool kri_late_ready(struct kri_worker *w);
+/* Functions that compile SOURCE, a lambda list, when they are called; CONDITION is why. */
+kr_value kri_late_function(struct kri_worker *w, kr_value name, kr_value source, bool macro, kr_value condition);
+kr_value kri_late_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value source, kr_value condition);
+/* SYMBOL, a macro or no function at all so far, is called in what C compiles. */
+void kri_note_macro_use(struct kri_compiler *c, kr_value symbol);
+/* The function of SYMBOL was OLD and is FN now. */
+void kri_macro_changed(struct kri_worker *w, kr_value symbol, kr_value old, kr_value fn);
 
 /* compile_generate.c */
 kr_value kri_generate(struct kri_compiler *c, struct kri_fn *f);

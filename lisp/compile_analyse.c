@@ -777,9 +777,13 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
         return kri_special_handlers[code->spare - 1](c, form, arguments);
     if (code->flags & KRI_CODE_MACRO) {
         *again = true;
+        if (!kri_eq(kri_symbol_of(c->vm, head)->homepkg, c->vm->pkg_lisp))
+            kri_note_macro_use(c, head);
         *expansion = kri_expand(c, f, form);
         return NULL;
     }
+    if (code->flags & KRI_CODE_UNDEFINED)
+        kri_note_macro_use(c, head);
     size_t n = kri_form_length(c->w, arguments, form, KRI_E_LISP_FORM);
     if (code->builtin && code->spare) {
         struct kri_node *i = analyse_inline(c, code->spare, head, form, n);
@@ -1288,6 +1292,41 @@ static struct kri_node *form_eval_when(struct kri_compiler *c, kr_value form, kr
     return kri_analyse_body(c, kri_cdr(arguments), form);
 }
 
+struct closure_attempt {
+    struct kri_compiler *c;
+    const struct kri_lambda *l;
+    kr_value form;
+    struct kri_node *node;
+};
+
+static kr_value attempt_closure(struct kri_worker *w, void *arg)
+{
+    struct closure_attempt *a = arg;
+    (void)w;
+    a->node = closure_node(a->c, a->l, a->form);
+    return KRI_NIL;
+}
+
+/* The function of a definition inside a form; one that cannot be compiled yet will be, outside of any scope, when it is called. */
+static struct kri_node *defined_function(struct kri_compiler *c, const struct kri_lambda *l, kr_value form)
+{
+    struct closure_attempt a = {c, l, form, NULL};
+    struct kri_scope *scope = c->scope;
+    struct kri_fn *fn = c->fn;
+    unsigned line = c->line;
+    kr_value condition;
+    if (!kri_late_ready(c->w))
+        return closure_node(c, l, form);
+    if (kri_attempt(c->w, attempt_closure, &a, &condition))
+        return a.node;
+    c->scope = scope;
+    c->fn = fn;
+    c->line = line;
+    if (l->method)
+        return kri_node_const(c, kri_late_method(c->w, l->method_class, l->block_name, l->source, condition));
+    return kri_node_const(c, kri_late_function(c->w, l->name, l->source, l->macro, condition));
+}
+
 static struct kri_node *definition(struct kri_compiler *c, kr_value form, kr_value arguments, bool macro)
 {
     arguments_between(c, form, 2, SIZE_MAX);
@@ -1298,7 +1337,7 @@ static struct kri_node *definition(struct kri_compiler *c, kr_value form, kr_val
                            .macro = macro, .block = KRI_LAMBDA_BLOCK, .block_name = name};
     struct kri_node *n = call_node(c, kri_compiler_symbol(c, macro ? "%DEFMACRO" : "%DEFUN"), 2);
     n->kid[0] = kri_node_const(c, name);
-    n->kid[1] = closure_node(c, &l, form);
+    n->kid[1] = defined_function(c, &l, form);
     return kri_node_seal(n);
 }
 
@@ -1319,6 +1358,8 @@ static struct kri_node *form_defmethod(struct kri_compiler *c, kr_value form, kr
     if (!kri_is_symbol(name) || kri_is_nil(name))
         kri_error(c->w, KRI_E_NO_CLASS, name, "in (defmethod ..)");
     kr_value cls = kri_slot(&kri_symbol_of(c->vm, name)->value);
+    if (kri_eq(cls, KRI_UNBOUND))
+        cls = kri_autoload_value(c->w, name, false);
     if (!kri_is_class(c->vm, cls)) {
         if (!c->scope)
             kri_error(c->w, KRI_E_NO_CLASS, name, "in (defmethod ..)");
@@ -1341,8 +1382,9 @@ static struct kri_node *form_defmethod(struct kri_compiler *c, kr_value form, kr
         struct kri_node *call = call_node(c, kri_compiler_symbol(c, "%DEFMETHOD"), 4);
         call->kid[0] = kri_node_const(c, cls);
         call->kid[1] = kri_node_const(c, selector);
-        call->kid[2] = closure_node(c, &l, m);
-        call->kid[3] = kri_node_const(c, call->kid[2]->u.fn->documentation);
+        struct kri_node *method = call->kid[2] = defined_function(c, &l, m);
+        call->kid[3] = kri_node_const(c, method->op == KRI_N_CLOSURE ? method->u.fn->documentation
+                                                                     : kri_code_of(method->value)->documentation);
         p->kid[i] = kri_node_seal(call);
     }
     p->kid[n] = kri_node_const(c, name);

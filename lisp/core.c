@@ -1,4 +1,7 @@
-/* core.c -- the core library, compiled at build time and linked in (lisp/boot), and where the rest of the library is. */
+/* core.c -- the core library and its modules, compiled at build time and linked in (lisp/boot), and where the rest of the library is.
+ *
+ * The image is a sequence of sections, the core's first: a name, the length of what follows, compiled forms (fasl.c). The others are
+ * modules, lib/auto: lib/core/autoload.l says which names they define, and loads one when such a name is used. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -13,6 +16,51 @@
 #endif
 
 extern const unsigned char kri_core_image[], kri_core_image_end[];
+
+/* Run the section NAME; false if there is none. */
+static bool load_section(struct kri_worker *w, const char *name)
+{
+    const unsigned char *p = kri_core_image;
+    while (p < kri_core_image_end) {
+        struct kri_section s;
+        memcpy(&s, p, sizeof s);
+        p += sizeof s;
+        if (strcmp(s.name, name) == 0) {
+            kri_fasl_load(w, p, s.length);
+            return true;
+        }
+        p += s.length;
+    }
+    return false;
+}
+
+static kr_value load_module(struct kri_worker *w, void *name)
+{
+    return kri_bool(w, load_section(w, name));
+}
+
+KR_BUILTIN(load_module, "lisp::%load-module", "(name)", "Run the forms of module NAME, a string, which is linked in. Returns nil if there is none.")
+{
+    char name[sizeof ((struct kri_section *)0)->name] = "";
+    const struct kri_string *s = kri_arg_string(w, argv, 0);
+    if (kri_length(argv[0]) < sizeof name)
+        memcpy(name, s->byte, kri_length(argv[0]));
+    return kri_with_binding(w, w->vm->sym.package, w->vm->pkg_lisp, load_module, name);
+}
+
+kr_value kri_autoload_value(struct kri_worker *w, kr_value symbol, bool raise)
+{
+    struct kr_vm *vm = w->vm;
+    if (vm->running && !kri_is_nil(kri_get(w, symbol, vm->sym.k_autoload))) {
+        kr_value callee = w->callee;
+        kri_call1(w, kri_symbol_function(vm, vm->sym.autoload_value), symbol);
+        w->callee = callee;
+    }
+    kr_value v = kri_special(w, symbol);
+    return raise && kri_eq(v, KRI_UNBOUND) ? kri_unbound_variable(w, symbol) : v;
+}
+
+const struct kri_builtin *const kri_builtins_core[] = {&load_module_def, NULL};
 
 /* The library's directory as it lies to FILE, the executable or the shared object; malloc'ed, or NULL. */
 static char *beside(const char *file)
@@ -77,7 +125,7 @@ kr_value kri_load_core(struct kri_worker *w, void *arg)
         kri_error_memory(w, 0);
     set_load_path(w, vm->library);
     kri_set_special(w, vm->sym.package, vm->pkg_lisp);
-    kri_fasl_load(w, kri_core_image, (size_t)(kri_core_image_end - kri_core_image));
+    load_section(w, "core");
     kri_set_special(w, vm->sym.package, vm->pkg_user);
     kri_set_special(w, vm->sym.load_pathname, KRI_NIL);
     return vm->sym.t;

@@ -58,6 +58,7 @@ void kri_signal(struct kri_worker *w, kr_value condition)
     kr_value clusters = kri_special(w, vm->sym.handler_clusters);
     for (; kri_is_cons(clusters); clusters = kri_cdr(clusters)) {
         for (kr_value l = kri_car(clusters); kri_is_cons(l); l = kri_cdr(l)) {
+            kri_poll(w); /* a program can make these lists circular */
             kr_value entry = kri_car(l);
             if (!kri_is_cons(entry) || !handler_matches(w, kri_car(entry), condition))
                 continue;
@@ -103,7 +104,7 @@ static void keep_locals(struct kri_worker *w, struct kri_condition *e)
     if (!kri_is_fixnum(e->code) || kri_fixnum_value(e->code) < KRI_E_CONSTANT || kri_is_nil(e->backtrace))
         return;
     kr_value head = kri_cons(w, kri_keyword(w, "LOCALS"), KRI_NIL), tail = head;
-    struct kri_frame f;
+    struct kri_frames f;
     int n = LOCALS_FRAMES;
     for (bool more = kri_frame_first(w, &f); more && n > 0; more = kri_frame_next(w, &f, NULL), n--) {
         kr_value cell = kri_cons(w, kri_frame_locals(w, &f), KRI_NIL);
@@ -117,6 +118,8 @@ _Noreturn void kri_raise(struct kri_worker *w, kr_value condition)
 {
     struct kr_vm *vm = w->vm;
     struct kr_context *ctx = w->ctx;
+    if (kri_native_exhausted(w)) /* handlers that fail before they run */
+        kri_error_stack(w);
     kri_signal(w, condition);
     struct handler_call c = {vm->error_handler, condition};
     if (kri_is_nil(c.handler))
@@ -136,8 +139,8 @@ _Noreturn void kri_raise(struct kri_worker *w, kr_value condition)
 /* The function of the frame at fault. */
 static kr_value fault_frame(struct kri_worker *w)
 {
-    struct kri_frame f;
-    return kri_frame_first(w, &f) ? f.base[-3] : KRI_NIL;
+    struct kri_frames f;
+    return kri_frame_first(w, &f) ? f.function : KRI_NIL;
 }
 
 /* The class of error CODE. EusLisp has no code of its own for files that cannot be opened: handlers see that of user errors. */

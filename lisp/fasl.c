@@ -224,15 +224,16 @@ void kri_fasl_add(struct kri_worker *w, struct kri_fasl *f, kr_value stream)
     *f = (struct kri_fasl){o.buffer, o.n, o.symbols, o.symbol_count};
 }
 
-bool kri_fasl_write(struct kri_worker *w, struct kri_fasl *f, const char *path)
+bool kri_fasl_write(struct kri_worker *w, struct kri_fasl *f, const char *name, FILE *file)
 {
     struct writer o = {.w = w, .buffer = f->buffer, .n = f->n, .symbols = f->symbols, .symbol_count = f->symbol_count};
-    put_byte(&o, TAG_END);
-    FILE *file = fopen(path, "wb");
-    bool ok = file && fwrite(kri_string_of(o.buffer)->byte, 1, o.n, file) == o.n;
-    if (file && fclose(file) != 0)
-        ok = false;
-    return ok;
+    struct kri_section s = {.name = ""};
+    do
+        put_byte(&o, TAG_END);
+    while (o.n & 7);
+    snprintf(s.name, sizeof s.name, "%s", name);
+    s.length = o.n;
+    return fwrite(&s, sizeof s, 1, file) == 1 && fwrite(kri_string_of(o.buffer)->byte, 1, o.n, file) == o.n;
 }
 
 /* ---- reading ---- */

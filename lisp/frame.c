@@ -3,50 +3,39 @@
 
 /* ---- walking ---- */
 
-/* Frames that nobody wants to see: the entries from C, and the functions that stand in where a variable or function is missing. */
-static bool is_hidden(struct kri_worker *w, const kr_value *base)
+/* The functions that stand in where a variable or function is missing. */
+static bool is_hidden(struct kri_worker *w, const struct kri_frames *f)
 {
-    if (kri_eq(base[-3], w->vm->entry_function))
-        return true;
-    kr_value name = kri_code_of(base[-3])->name;
-    return kri_eq(name, w->vm->sym.recover_unbound) || kri_eq(name, w->vm->sym.recover_undefined);
+    return kri_eq(f->code->name, w->vm->sym.recover_unbound) || kri_eq(f->code->name, w->vm->sym.recover_undefined);
 }
 
-/* What a pseudo-frame of an entry from C knows of the builtin that made it. */
+/* The builtin that entered by way of pseudo-frame BASE, or NIL. */
 static kr_value entering_builtin(const struct kr_context *ctx, const kr_value *base)
 {
-    for (const struct kri_entry *e = ctx->entry; e; e = e->prev)
+    for (const struct kri_entry *e = base ? ctx->entry : NULL; e; e = e->prev)
         if (e->handler == base)
             return kri_is_function(e->callee) ? kri_code_of(e->callee)->name : KRI_NIL;
     return KRI_NIL;
 }
 
-/* Pass the hidden frames from F on. */
-static bool skip_hidden(struct kri_worker *w, struct kri_frame *f, kr_value *caller)
+bool kri_frame_first(struct kri_worker *w, struct kri_frames *f)
 {
-    while (f->base && is_hidden(w, f->base)) {
-        kr_value name = entering_builtin(w->ctx, f->base);
-        if (caller && !kri_is_nil(name))
-            *caller = name;
-        f->pc = kri_untag_pointer(f->base[-2]);
-        f->base = kri_untag_pointer(f->base[-1]);
-    }
-    return f->base != NULL;
+    kri_frames_begin(f, w->ctx);
+    return kri_frame_next(w, f, NULL);
 }
 
-bool kri_frame_first(struct kri_worker *w, struct kri_frame *f)
-{
-    *f = (struct kri_frame){w->ctx->base, w->ctx->pc};
-    return skip_hidden(w, f, NULL);
-}
-
-bool kri_frame_next(struct kri_worker *w, struct kri_frame *f, kr_value *caller)
+bool kri_frame_next(struct kri_worker *w, struct kri_frames *f, kr_value *caller)
 {
     if (caller)
         *caller = KRI_NIL;
-    f->pc = kri_untag_pointer(f->base[-2]);
-    f->base = kri_untag_pointer(f->base[-1]);
-    return f->base && skip_hidden(w, f, caller);
+    while (kri_frames_next(f)) {
+        if (is_hidden(w, f))
+            continue;
+        if (caller)
+            *caller = entering_builtin(w->ctx, f->entered);
+        return true;
+    }
+    return false;
 }
 
 unsigned kri_code_line(const struct kri_code *code, const kri_instruction *pc)
@@ -61,31 +50,29 @@ unsigned kri_code_line(const struct kri_code *code, const kri_instruction *pc)
     return line;
 }
 
-unsigned kri_frame_line(const struct kri_frame *f) { return kri_code_line(kri_frame_code(f), f->pc); }
-
 static kr_value unboxed(kr_value v)
 {
     return kri_has_class(v, KRI_CLASS_BOX) ? kri_slot(&((struct kri_box *)v.w)->value) : v;
 }
 
-kr_value kri_frame_arguments(struct kri_worker *w, const struct kri_frame *f)
+kr_value kri_frame_arguments(struct kri_worker *w, const struct kri_frames *f)
 {
-    const struct kri_code *code = kri_frame_code(f);
+    const struct kri_code *code = f->code;
     kr_value arguments = KRI_NIL;
     for (int i = code->nreq + code->nopt; i-- > 0;)
-        if (!kri_eq(f->base[i], KRI_ABSENT))
-            arguments = kri_cons(w, unboxed(f->base[i]), arguments);
+        if (!kri_eq(f->registers[i], KRI_ABSENT))
+            arguments = kri_cons(w, unboxed(f->registers[i]), arguments);
     return arguments;
 }
 
 kr_value kri_backtrace(struct kri_worker *w, int n)
 {
     kr_value head = kri_cons(w, KRI_NIL, KRI_NIL), tail = head;
-    struct kri_frame f;
+    struct kri_frames f;
     for (bool more = kri_frame_first(w, &f); more && n > 0; more = kri_frame_next(w, &f, NULL), n--) {
-        const struct kri_code *code = kri_frame_code(&f);
+        const struct kri_code *code = f.code;
         kr_value arguments = kri_frame_arguments(w, &f);
-        kr_value frame = kri_cons(w, code->name, kri_cons(w, code->file, kri_cons(w, kri_fixnum(kri_frame_line(&f)), arguments)));
+        kr_value frame = kri_cons(w, code->name, kri_cons(w, code->file, kri_cons(w, kri_fixnum(f.line), arguments)));
         kr_value cell = kri_cons(w, frame, KRI_NIL);
         kri_store(w, kri_ptr(tail), &kri_cons_of(tail)->cdr, cell);
         tail = cell;
@@ -112,14 +99,14 @@ static kr_value debug_value(const struct kri_code *code, uint32_t i)
 }
 
 /* The site of the instruction before F's pc, or NULL. */
-static const uint32_t *site_of(const struct kri_frame *f)
+static const uint32_t *site_of(const struct kri_frames *f)
 {
-    const struct kri_code *code = kri_frame_code(f);
+    const struct kri_code *code = f->code;
     size_t n;
     const uint32_t *t = debug_table(code, 0, &n);
-    if (n == 0 || f->pc <= code->instr || f->pc > code->instr + code->head.length)
+    if (n == 0 || f->at <= code->instr || f->at > code->instr + code->head.length)
         return NULL;
-    uint32_t at = (uint32_t)(f->pc - code->instr) - 1;
+    uint32_t at = (uint32_t)(f->at - code->instr) - 1;
     size_t low = 0, high = n / KRI_SITE_WORDS;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -160,7 +147,8 @@ static kr_value as_written(struct kri_worker *w, kr_value name, kr_value argumen
 
 kr_value kri_fault_form(struct kri_worker *w, bool outer, kr_value call)
 {
-    struct kri_frame f, inner = {NULL, NULL};
+    struct kri_frames f, inner;
+    bool named = false;
     kr_value caller = KRI_NIL;
     const struct kri_entry *e = w->ctx->entry;
     if (w->ctx->compiler)
@@ -168,7 +156,7 @@ kr_value kri_fault_form(struct kri_worker *w, bool outer, kr_value call)
     if (e && e->compiler && w->ctx->base == e->handler) /* the arguments of a macro do not fit */
         return kri_compiler_form(e->compiler);
     for (bool more = kri_frame_first(w, &f); more; more = kri_frame_next(w, &f, &caller)) {
-        const struct kri_code *code = kri_frame_code(&f);
+        const struct kri_code *code = f.code;
         const uint32_t *site = is_evaluator(w, caller) ? NULL : site_of(&f);
         kr_value form = site ? debug_value(code, site[outer ? 2 : 1]) : KRI_NIL;
         if (is_evaluator(w, caller) || is_evaluator(w, code->name) || is_evaluator(w, kri_is_cons(form) ? kri_car(form) : KRI_NIL))
@@ -177,14 +165,15 @@ kr_value kri_fault_form(struct kri_worker *w, bool outer, kr_value call)
             return form;
         if (!kri_is_nil(code->name)) {
             inner = f;
+            named = true;
             outer = false;
         }
         if (kri_is_nil(code->name) && !kri_is_nil(code->debug) && !site)
             outer = false;
     }
-    if (!inner.base)
+    if (!named)
         return kri_is_cons(call) ? as_written(w, kri_car(call), kri_cdr(call)) : call;
-    kr_value name = kri_frame_code(&inner)->name, arguments = kri_frame_arguments(w, &inner);
+    kr_value name = inner.code->name, arguments = kri_frame_arguments(w, &inner);
     if (kri_is_cons(name) && kri_is_cons(kri_cdr(name)) && kri_is_cons(arguments)) /* a method: (class selector) */
         return kri_cons(w, w->vm->sym.send, as_written(w, kri_car(arguments), kri_cons(w, kri_car(kri_cdr(name)), kri_cdr(arguments))));
     return as_written(w, name, arguments);
@@ -218,12 +207,12 @@ static void add_variable(struct kri_worker *w, struct variables *v, kr_value nam
 }
 
 /* The variables of F that are visible where it is, inner ones first. */
-static void frame_variables(struct kri_worker *w, const struct kri_frame *f, struct variables *v)
+static void frame_variables(struct kri_worker *w, const struct kri_frames *f, struct variables *v)
 {
-    const struct kri_code *code = kri_frame_code(f);
+    const struct kri_code *code = f->code;
     size_t n;
     const uint32_t *t = debug_table(code, 1, &n);
-    uint32_t at = (uint32_t)(f->pc - code->instr) - 1;
+    uint32_t at = (uint32_t)(f->at - code->instr) - 1;
     unsigned parameters = code->nreq + code->nopt + code->nkey + (code->flags & KRI_CODE_REST ? 1 : 0);
     v->n = 0;
     for (size_t i = n / KRI_LOCAL_WORDS; i-- > 0;) {
@@ -232,23 +221,23 @@ static void frame_variables(struct kri_worker *w, const struct kri_frame *f, str
         if (at < row[2] || at >= row[3])
             continue;
         if (row[1] & KRI_LOCAL_CAPTURED)
-            add_variable(w, v, debug_value(code, row[0]), NULL, kri_function_of(f->base[-3])->captured[where], false);
-        else if (where < code->frame)
-            add_variable(w, v, debug_value(code, row[0]), &f->base[where], f->base[where], where < parameters);
+            add_variable(w, v, debug_value(code, row[0]), NULL, kri_function_of(f->function)->captured[where], false);
+        else if (f->writable && where < code->frame)
+            add_variable(w, v, debug_value(code, row[0]), &f->writable[where], f->writable[where], where < parameters);
     }
 }
 
 /* The class whose slots are visible in F, and the receiver; NIL if it runs no method. */
-static kr_value frame_class(struct kri_worker *w, const struct kri_frame *f, kr_value *self)
+static kr_value frame_class(struct kri_worker *w, const struct kri_frames *f, kr_value *self)
 {
     *self = KRI_NIL;
-    if (!(kri_frame_code(f)->flags & KRI_CODE_METHOD))
+    if (!(f->code->flags & KRI_CODE_METHOD))
         return KRI_NIL;
-    *self = unboxed(f->base[0]);
+    *self = unboxed(f->registers[0]);
     return kri_is_pointer(*self) && !kri_is_nil(*self) ? w->vm->classes[kri_ptr(*self)->cls].object : KRI_NIL;
 }
 
-kr_value kri_frame_locals(struct kri_worker *w, const struct kri_frame *f)
+kr_value kri_frame_locals(struct kri_worker *w, const struct kri_frames *f)
 {
     struct variables v;
     kr_value list = KRI_NIL;
@@ -260,11 +249,11 @@ kr_value kri_frame_locals(struct kri_worker *w, const struct kri_frame *f)
 }
 
 /* A frame's handle for Lisp is the address of its base in words; a frame that is gone is an error. */
-static kr_value frame_handle(const struct kri_frame *f) { return kri_fixnum((intptr_t)((uintptr_t)f->base / sizeof(kr_value))); }
+static kr_value frame_handle(const struct kri_frames *f) { return kri_fixnum((intptr_t)((uintptr_t)f->registers / sizeof(kr_value))); }
 
-static struct kri_frame frame_arg(struct kri_worker *w, kr_value *argv, int i)
+static struct kri_frames frame_arg(struct kri_worker *w, kr_value *argv, int i)
 {
-    struct kri_frame f;
+    struct kri_frames f;
     for (bool more = kri_frame_first(w, &f); more; more = kri_frame_next(w, &f, NULL))
         if (kri_eq(frame_handle(&f), argv[i]))
             return f;
@@ -276,7 +265,7 @@ KR_BUILTIN(frames, "lisp::%frames", "(&optional (n 100000))",
 {
     intptr_t n = argc > 0 ? kri_arg_natural(w, argv, 0) : 100000;
     kr_value head = kri_cons(w, KRI_NIL, KRI_NIL), tail = head;
-    struct kri_frame f;
+    struct kri_frames f;
     for (bool more = kri_frame_first(w, &f); more && n > 0; more = kri_frame_next(w, &f, NULL), n--) {
         kr_value cell = kri_cons(w, frame_handle(&f), KRI_NIL);
         kri_store(w, kri_ptr(tail), &kri_cons_of(tail)->cdr, cell);
@@ -289,18 +278,18 @@ KR_BUILTIN(frame_information, "lisp::%frame-information", "(frame)",
            "What FRAME, a handle from %frames, runs: (name file line function form arguments); form is the innermost one that is "
            "evaluated in it, or nil.")
 {
-    struct kri_frame f = frame_arg(w, argv, 0);
-    const struct kri_code *code = kri_frame_code(&f);
+    struct kri_frames f = frame_arg(w, argv, 0);
+    const struct kri_code *code = f.code;
     const uint32_t *site = site_of(&f);
     kr_value form = site ? debug_value(code, site[1]) : KRI_NIL, arguments = kri_frame_arguments(w, &f);
-    return kri_list(w, 6, code->name, code->file, kri_fixnum(kri_frame_line(&f)), f.base[-3], form, arguments);
+    return kri_list(w, 6, code->name, code->file, kri_fixnum(f.line), f.function, form, arguments);
 }
 
 KR_BUILTIN(frame_variables, "lisp::%frame-variables", "(frame)",
            "The variables visible in FRAME as %eval-in wants them: (#(class-or-nil symbol..) value..), where the values are the "
            "receiver if there is a class, and boxes. Variables that no closure shares are copies: see %frame-store.")
 {
-    struct kri_frame f = frame_arg(w, argv, 0);
+    struct kri_frames f = frame_arg(w, argv, 0);
     struct variables v;
     kr_value self, cls = frame_class(w, &f, &self), list = KRI_NIL;
     frame_variables(w, &f, &v);
@@ -316,7 +305,7 @@ KR_BUILTIN(frame_variables, "lisp::%frame-variables", "(frame)",
 KR_BUILTIN(frame_store, "lisp::%frame-store", "(frame variables)",
            "VARIABLES is what %frame-variables gave for FRAME: give the frame's variables the values in its boxes. Returns nil.")
 {
-    struct kri_frame f = frame_arg(w, argv, 0);
+    struct kri_frames f = frame_arg(w, argv, 0);
     struct variables v;
     kr_value self, list = kri_cdr(kri_arg_cons(w, argv, 1));
     if (!kri_is_nil(frame_class(w, &f, &self)) && kri_is_cons(list))

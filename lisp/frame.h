@@ -3,22 +3,16 @@
 #define KRI_LISP_FRAME_H
 
 #include "lisp/interp.h"
+#include "lisp/native.h"
 
-/* A frame and the instruction after the one that it is at. Only those of bytecode count; builtins have none. */
-struct kri_frame {
-    kr_value *base;
-    const kri_instruction *pc;
-};
-/* The innermost frame of W's context; false if there is none. */
-bool kri_frame_first(struct kri_worker *w, struct kri_frame *f);
+/* kri_frames (native.h) without those that nobody wants to see: the innermost frame of W's context; false if there is none. */
+bool kri_frame_first(struct kri_worker *w, struct kri_frames *f);
 /* Its caller. *CALLER (if not NULL) becomes the name of the builtin through which F was called, or NIL if no C lies between. */
-bool kri_frame_next(struct kri_worker *w, struct kri_frame *f, kr_value *caller);
-static inline const struct kri_code *kri_frame_code(const struct kri_frame *f) { return kri_code_of(f->base[-3]); }
-unsigned kri_frame_line(const struct kri_frame *f);
+bool kri_frame_next(struct kri_worker *w, struct kri_frames *f, kr_value *caller);
 /* The arguments of F's function as they are now. */
-kr_value kri_frame_arguments(struct kri_worker *w, const struct kri_frame *f);
+kr_value kri_frame_arguments(struct kri_worker *w, const struct kri_frames *f);
 /* An association list of F's variables that are no parameters, outer ones first. */
-kr_value kri_frame_locals(struct kri_worker *w, const struct kri_frame *f);
+kr_value kri_frame_locals(struct kri_worker *w, const struct kri_frames *f);
 /* The names of all variables of CODE and of those it captured. */
 kr_value kri_variable_names(struct kri_worker *w, const struct kri_code *code);
 /* The form that is evaluated, as EusLisp names it in errors: the innermost call; with OUTER the form around it, for what fails

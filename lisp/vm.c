@@ -8,44 +8,11 @@
  *   V3  Every register below the top of the live frames holds a value whose cell has not been reused (Note [stale words]). */
 #include "lisp/interp.h"
 #include "lisp/opcode.h"
+#include "lisp/ops.h"
 #include "lisp/send.h"
 
 const kri_instruction kri_exit_code[1] = {KRI_OP_EXIT};
 const kri_instruction kri_segment_return_code[1] = {KRI_OP_SEGRETURN};
-
-/* ---- out-of-line halves of instructions ---- */
-
-static KRI_NOINLINE kr_value getvar_slow(struct kri_worker *w, kr_value symbol)
-{
-    kr_value v = kri_special(w, symbol);
-    return kri_eq(v, KRI_UNBOUND) ? kri_unbound_variable(w, symbol) : v;
-}
-
-static inline kr_value kri_op_getvar(struct kri_worker *w, kr_value symbol)
-{
-    const struct kri_symbol *s = (const struct kri_symbol *)symbol.w;
-    kr_value v = kri_slot(&s->value);
-    if (KRI_LIKELY(kri_eq(s->special, kri_fixnum(0)) && !kri_eq(v, KRI_UNBOUND)))
-        return v;
-    return getvar_slow(w, symbol);
-}
-
-static inline void kri_op_setvar(struct kri_worker *w, kr_value symbol, kr_value v)
-{
-    struct kri_symbol *s = (struct kri_symbol *)symbol.w;
-    if (KRI_UNLIKELY(kri_eq(s->vtype, kri_fixnum(0))))
-        kri_error(w, KRI_E_CONSTANT, symbol, NULL);
-    if (KRI_LIKELY(kri_eq(s->special, kri_fixnum(0))))
-        kri_store(w, &s->head, &s->value, v);
-    else
-        kri_set_special(w, symbol, v);
-}
-
-static kr_value kri_op_function(struct kri_worker *w, kr_value symbol)
-{
-    kr_value f = kri_symbol_function(w->vm, symbol);
-    return kri_code_of(f)->flags & KRI_CODE_UNDEFINED ? kri_undefined_function(w, symbol, false) : f;
-}
 
 static KRI_NOINLINE kr_value kri_op_closure(struct kri_worker *w, kr_value code, unsigned n, kr_value *base, const kri_instruction *pc)
 {
@@ -57,84 +24,6 @@ static KRI_NOINLINE kr_value kri_op_closure(struct kri_worker *w, kr_value code,
         f->captured[i] = kri_decode_a(pc[i]) ? kri_function_of(base[-3])->captured[from] : base[from];
     }
     return kri_value_of(f);
-}
-
-static inline bool kri_op_self_ok(struct kr_vm *vm, kr_value self, kr_value cls, unsigned slots)
-{
-    const struct kri_cell *c = kri_cell(vm, self);
-    if (!c)
-        return false;
-    const struct kri_class *info = &vm->classes[c->cls];
-    if (kri_eq(info->object, cls) && info->slots >= slots)
-        return true;
-    return kri_derivedp(vm, self, cls) && (info->slots >= slots || info->element != KRI_ELEMENT_NONE);
-}
-
-static _Noreturn KRI_COLD void kri_op_bad_self(struct kri_worker *w, kr_value self, kr_value cls)
-{
-    kri_error(w, KRI_E_TYPE_MISMATCH, self, "self of a method of %V, an object of that class expected", kri_metaclass_of(cls)->name);
-}
-
-static KRI_NOINLINE kr_value kri_op_car(struct kri_worker *w, kr_value v)
-{
-    (void)v;
-    w->callee = kri_symbol_function(w->vm, w->vm->sym.car);
-    kri_argument_error(w, 0, v, KRI_E_NO_LIST);
-}
-
-static KRI_NOINLINE kr_value kri_op_cdr(struct kri_worker *w, kr_value v)
-{
-    w->callee = kri_symbol_function(w->vm, w->vm->sym.cdr);
-    kri_argument_error(w, 0, v, KRI_E_NO_LIST);
-}
-
-static inline void handler_push(struct kr_context *ctx, kr_value *base, kr_value *h, enum kri_handler_kind kind, size_t target)
-{
-    h[0] = kri_tag_pointer(ctx->handler);
-    h[1] = kri_fixnum((intptr_t)(target << 3 | kind));
-    h[3] = kri_tag_pointer(base);
-    ctx->handler = h;
-}
-
-static inline void kri_op_handler(struct kr_context *ctx, kr_value *base, const kri_instruction *pc, kr_value *h,
-                                  enum kri_handler_kind kind, int32_t distance)
-{
-    handler_push(ctx, base, h, kind, (size_t)(pc + distance - kri_code_of(base[-3])->instr));
-}
-
-static KRI_NOINLINE void kri_op_bind(struct kr_context *ctx, kr_value *base, kr_value *h, kr_value symbol, kr_value value)
-{
-    const struct kri_symbol *s = (const struct kri_symbol *)symbol.w;
-    size_t i = (size_t)kri_fixnum_value(s->special);
-    if (i == 0) { /* compiled as special, proclaimed since? no index: a local declaration */
-        kri_proclaim_special(ctx->worker, symbol);
-        i = (size_t)kri_fixnum_value(s->special);
-    }
-    if (!kri_dynamic_ensure(ctx, i))
-        kri_error_memory(ctx->worker, i * sizeof(kr_value));
-    h[2] = ctx->dynamic[i];
-    handler_push(ctx, base, h, KRI_HANDLER_BIND, i);
-    ctx->dynamic[i] = value;
-}
-
-void kri_op_unbind(struct kr_context *ctx, kr_value *h)
-{
-    ctx->dynamic[kri_handler_target(h)] = h[2];
-    ctx->handler = kri_op_previous(h);
-}
-
-static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
-
-static KRI_NOINLINE kr_value aref_slow(struct kri_worker *w, kr_value v, kr_value i)
-{
-    kr_value argv[2] = {v, i};
-    return kri_call(w, kri_symbol_function(w->vm, w->vm->sym.aref), 2, argv);
-}
-
-static KRI_NOINLINE void aset_slow(struct kri_worker *w, kr_value v, kr_value i, kr_value x)
-{
-    kr_value argv[3] = {v, i, x};
-    kri_call(w, kri_symbol_function(w->vm, w->vm->sym.aset), 3, argv);
 }
 
 /* The call at FRAME goes on in a new segment with room for NEED words of arguments and registers: a pseudo-frame there links
@@ -156,172 +45,6 @@ static KRI_NOINLINE kr_value *segment_frame(struct kri_worker *w, kr_value *base
     return p;
 }
 
-/* ---- arithmetic ---- */
-
-/* Each fast path ends with its own NEXT: a join would cost a test of what is known already. */
-#define KRI_ARITH(a, x, y, overflow, op, slow)                                                     \
-    do {                                                                                           \
-        kr_value x_ = (x), y_ = (y);                                                               \
-        long r_;                                                                                   \
-        if (KRI_LIKELY(kri_both_fixnums(x_, y_))) {                                                \
-            if (KRI_LIKELY(!overflow((long)x_.w, (long)(y_.w - 1), &r_))) {                        \
-                R(a) = (kr_value){(uintptr_t)r_};                                                  \
-                NEXT;                                                                              \
-            }                                                                                      \
-        } else {                                                                                   \
-            KRI_FLOAT_ARITH(a, op);                                                                \
-        }                                                                                          \
-        SYNC();                                                                                    \
-        R(a) = slow(w, x_, y_);                                                                    \
-    } while (0)
-
-#define KRI_FLOAT_ARITH(a, op)                                                                     \
-    if (KRI_LIKELY(kri_is_flonum(x_) && kri_is_flonum(y_))) {                                      \
-        kr_value f_ = kri_flonum_try(kri_flonum_value(x_) op kri_flonum_value(y_));                \
-        if (KRI_LIKELY(kri_is_flonum(f_))) {                                                       \
-            R(a) = f_;                                                                             \
-            NEXT;                                                                                  \
-        }                                                                                          \
-    }
-
-#define KRI_ARITH_MUL(a, x, y)                                                                     \
-    do {                                                                                           \
-        kr_value x_ = (x), y_ = (y);                                                               \
-        long r_;                                                                                   \
-        if (kri_both_fixnums(x_, y_)) {                                                            \
-            if (!__builtin_smull_overflow((long)(x_.w - 1), kri_fixnum_value(y_), &r_)) {          \
-                R(a) = (kr_value){(uintptr_t)r_ + 1};                                              \
-                NEXT;                                                                              \
-            }                                                                                      \
-        } else {                                                                                   \
-            KRI_FLOAT_ARITH(a, *);                                                                 \
-        }                                                                                          \
-        SYNC();                                                                                    \
-        R(a) = kri_mul(w, x_, y_);                                                                 \
-    } while (0)
-
-#define KRI_ARITH_DIV(a, x, y)                                                                     \
-    do {                                                                                           \
-        kr_value x_ = (x), y_ = (y);                                                               \
-        if (kri_both_fixnums(x_, y_) && kri_fixnum_value(y_) > 0) {                                \
-            R(a) = kri_fixnum(kri_fixnum_value(x_) / kri_fixnum_value(y_));                        \
-            NEXT;                                                                                  \
-        }                                                                                          \
-        KRI_FLOAT_ARITH(a, /);                                                                     \
-        SYNC();                                                                                    \
-        R(a) = kri_div(w, x_, y_);                                                                 \
-    } while (0)
-
-#define KRI_ARITH_MOD(a, x, y)                                                                     \
-    do {                                                                                           \
-        kr_value x_ = (x), y_ = (y);                                                               \
-        if (kri_both_fixnums(x_, y_) && kri_fixnum_value(y_) > 0) {                                \
-            R(a) = kri_fixnum(kri_fixnum_value(x_) % kri_fixnum_value(y_));                        \
-            NEXT;                                                                                  \
-        }                                                                                          \
-        SYNC();                                                                                    \
-        R(a) = kri_mod(w, x_, y_);                                                                 \
-    } while (0)
-
-#define KRI_ARITH_IMMEDIATE(a, x, n)                                                               \
-    do {                                                                                           \
-        kr_value x_ = (x);                                                                         \
-        long r_;                                                                                   \
-        if (KRI_LIKELY(kri_is_fixnum(x_)) && KRI_LIKELY(!__builtin_saddl_overflow((long)x_.w, (long)(n) * 2, &r_))) { \
-            R(a) = (kr_value){(uintptr_t)r_};                                                      \
-            NEXT;                                                                                  \
-        }                                                                                          \
-        SYNC();                                                                                    \
-        R(a) = kri_add(w, x_, kri_fixnum(n));                                                      \
-    } while (0)
-
-/* THEN is done if X OP Y holds, ELSE_ otherwise. Fixnum order is word order. A NaN is never a flonum word, so the float path needs
- * no care for it. */
-#define KRI_COMPARE(x, y, op, slow, then, else_)                                                   \
-    do {                                                                                           \
-        kr_value x_ = (x), y_ = (y);                                                               \
-        if (KRI_LIKELY(kri_both_fixnums(x_, y_))) {                                                \
-            if ((long)x_.w op (long)y_.w)                                                          \
-                then;                                                                              \
-            else                                                                                   \
-                else_;                                                                             \
-            NEXT;                                                                                  \
-        }                                                                                          \
-        bool t_;                                                                                   \
-        if (kri_is_flonum(x_) && kri_is_flonum(y_)) {                                              \
-            t_ = kri_flonum_value(x_) op kri_flonum_value(y_);                                     \
-        } else {                                                                                   \
-            SYNC();                                                                                \
-            t_ = slow;                                                                             \
-        }                                                                                          \
-        if (t_)                                                                                    \
-            then;                                                                                  \
-        else                                                                                       \
-            else_;                                                                                 \
-    } while (0)
-
-#define KRI_COMPARE_IMMEDIATE(x, n, op, slow, then, else_)                                         \
-    do {                                                                                           \
-        kr_value x_ = (x), y_ = kri_fixnum(n);                                                     \
-        if (KRI_LIKELY(kri_is_fixnum(x_))) {                                                       \
-            if ((long)x_.w op (long)y_.w)                                                          \
-                then;                                                                              \
-            else                                                                                   \
-                else_;                                                                             \
-            NEXT;                                                                                  \
-        }                                                                                          \
-        SYNC();                                                                                    \
-        if (slow)                                                                                  \
-            then;                                                                                  \
-        else                                                                                       \
-            else_;                                                                                 \
-    } while (0)
-#define NOTHING ((void)0)
-
-#define KRI_AREF(a, x, y)                                                                       \
-    do {                                                                                        \
-        kr_value x_ = (x), y_ = (y);                                                            \
-        const struct kri_cell *c_ = kri_ptr(x_);                                                \
-        if (kri_is_pointer(x_) && kri_is_fixnum(y_) && (uintptr_t)kri_fixnum_value(y_) < c_->length) { \
-            size_t i_ = (size_t)kri_fixnum_value(y_);                                           \
-            if (c_->cls == KRI_CLASS_VECTOR) {                                                  \
-                R(a) = kri_slot(&c_->slot[i_]);                                                 \
-                NEXT;                                                                           \
-            }                                                                                   \
-            if (c_->cls == KRI_CLASS_FLOAT_VECTOR) {                                            \
-                kr_value f_ = kri_flonum_try(((const struct kri_fvector *)c_)->at[i_]);         \
-                if (KRI_LIKELY(kri_is_flonum(f_))) {                                            \
-                    R(a) = f_;                                                                  \
-                    NEXT;                                                                       \
-                }                                                                               \
-            } else if (c_->cls == KRI_CLASS_STRING) {                                           \
-                R(a) = kri_fixnum(((const struct kri_string *)c_)->byte[i_]);                   \
-                NEXT;                                                                           \
-            }                                                                                   \
-        }                                                                                       \
-        SYNC();                                                                                 \
-        R(a) = aref_slow(w, x_, y_);                                                            \
-    } while (0)
-
-#define KRI_ASET(v, x, y)                                                                       \
-    do {                                                                                        \
-        kr_value v_ = (v), x_ = (x), y_ = (y);                                                  \
-        struct kri_cell *c_ = kri_ptr(x_);                                                      \
-        if (kri_is_pointer(x_) && kri_is_fixnum(y_) && (uintptr_t)kri_fixnum_value(y_) < c_->length) { \
-            size_t i_ = (size_t)kri_fixnum_value(y_);                                           \
-            if (c_->cls == KRI_CLASS_VECTOR) {                                                  \
-                kri_store(w, c_, &c_->slot[i_], v_);                                            \
-                NEXT;                                                                           \
-            }                                                                                   \
-            if (c_->cls == KRI_CLASS_FLOAT_VECTOR && kri_is_flonum(v_)) {                       \
-                ((struct kri_fvector *)c_)->at[i_] = kri_flonum_value(v_);                      \
-                NEXT;                                                                           \
-            }                                                                                   \
-        }                                                                                       \
-        SYNC();                                                                                 \
-        aset_slow(w, x_, y_, v_);                                                               \
-    } while (0)
-
 /* ---- the loop ---- */
 
 bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bool unwinding, kr_value *result)
@@ -342,6 +65,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
 
 #define R(n) base[n]
 #define K(n) k[n]
+#define SELF base[-3]
 #define A kri_decode_a(i)
 #define B kri_decode_b(i)
 #define C kri_decode_c(i)
@@ -350,6 +74,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
 #define BX kri_decode_bx(i)
 #define JUMP(distance) (pc += (distance))
 #define SYNC() (ctx->base = base, ctx->pc = pc)
+#define SYNC_HERE SYNC
 #define NEXT                                \
     do {                                    \
         i = *pc++;                          \
@@ -508,7 +233,7 @@ call_generic:
         if (code->builtin) {
             SYNC();
             w->callee = call_fn;
-            if (KRI_UNLIKELY(call_argc < code->nreq || (code->max >= 0 && call_argc > code->max)))
+            if (KRI_UNLIKELY(call_argc < code->nreq || (code->max >= 0 && call_argc > code->max)) && !code->native)
                 kri_argc_error(w, call_fn, call_argc, argv);
             ctx->top = argv + call_argc;
             kr_value v = code->builtin(w, call_argc, argv);

@@ -36,6 +36,7 @@ struct kr_vm {
     pthread_mutex_t contexts_lock;
     struct kr_context *contexts;
 
+    struct kri_native_instance *natives; /* modules of native code; guarded by lock, entries stay until the end */
     struct kr_ref *refs;              /* handles; guarded by lock */
     kr_value roots;                   /* list of values kept for the VM's life */
     kr_value finalizers;              /* list of (weak-pointer address . function); guarded by lock */
@@ -133,6 +134,10 @@ struct kri_compiler;
 kr_value kri_compiler_form(const struct kri_compiler *c);
 /* Expand a macro call once; *EXPANDED says whether FORM was one. */
 kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded);
+
+/* SYMBOL has no value. If it belongs to a module that is linked in and not loaded yet, that is done now (lisp/core.c). Returns the value; if there
+ * is none still, raises UNBOUND, or without RAISE returns KRI_UNBOUND. */
+kr_value kri_autoload_value(struct kri_worker *w, kr_value symbol, bool raise);
 
 /* ---- making values; each raises the allocation error when the heap is full ---- */
 kr_value kri_cons_slow(struct kri_worker *w, kr_value car, kr_value cdr);
@@ -233,6 +238,8 @@ kr_value kri_find_package(struct kri_worker *w, kr_value designator); /* NIL if 
 kr_value kri_keyword(struct kri_worker *w, const char *name);
 kr_value kri_make_package(struct kri_worker *w, const char *const *names /* NULL-terminated, first is the name */);
 void kri_export(struct kri_worker *w, kr_value symbol, kr_value package);
+/* Make FN, a function, the definition of SYMBOL: every store into a function cell is this (lisp/native.h, N2). */
+void kri_set_function(struct kri_worker *w, kr_value symbol, kr_value fn);
 static inline kr_value kri_symbol_function(struct kr_vm *vm, kr_value sym) { return kri_slot(&kri_symbol_of(vm, sym)->function); }
 bool kri_fboundp(struct kr_vm *vm, kr_value sym);
 kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key);        /* property, NIL without */

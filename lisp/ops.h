@@ -1,0 +1,251 @@
+/* ops.h -- what the instructions in opcodes.def are made of, for both tiers: the virtual machine's loop (vm.c) and native code,
+ * whose generated C includes this through native.h. Fast paths are macros or inline, the rest lies in ops.c.
+ *
+ * The macros expect of the tier: R(n) a register, NEXT, which ends the instruction (each fast path ends with its own, since a join would
+ * cost the loop a test of what is known already), and before what may collect, raise or call SYNC() or SYNC_HERE(). SYNC() stands where nothing
+ * has been done yet that must not be done twice: native code's fast version leaves there for the complete one, which does the instruction anew. */
+#ifndef KRI_LISP_OPS_H
+#define KRI_LISP_OPS_H
+
+#include "lisp/interp.h"
+
+kr_value kri_op_getvar_slow(struct kri_worker *w, kr_value symbol);
+kr_value kri_op_function(struct kri_worker *w, kr_value symbol);
+_Noreturn void kri_op_bad_self(struct kri_worker *w, kr_value self, kr_value cls);
+void kri_op_setvar_slow(struct kri_worker *w, kr_value symbol, kr_value v);
+/* car and cdr of V, which is no list: the error. */
+kr_value kri_op_car(struct kri_worker *w, kr_value v);
+kr_value kri_op_cdr(struct kri_worker *w, kr_value v);
+void kri_op_bind(struct kr_context *ctx, kr_value *base, kr_value *h, kr_value symbol, kr_value value);
+kr_value kri_op_aref(struct kri_worker *w, kr_value v, kr_value i);
+void kri_op_aset(struct kri_worker *w, kr_value v, kr_value i, kr_value x);
+
+static inline bool kri_op_self_ok(struct kr_vm *vm, kr_value self, kr_value cls, unsigned slots)
+{
+    const struct kri_cell *c = kri_cell(vm, self);
+    if (!c)
+        return false;
+    const struct kri_class *info = &vm->classes[c->cls];
+    if (kri_eq(info->object, cls) && info->slots >= slots)
+        return true;
+    return kri_derivedp(vm, self, cls) && (info->slots >= slots || info->element != KRI_ELEMENT_NONE);
+}
+
+static inline void kri_handler_push(struct kr_context *ctx, kr_value *base, kr_value *h, enum kri_handler_kind kind, size_t target)
+{
+    h[0] = kri_tag_pointer(ctx->handler);
+    h[1] = kri_fixnum((intptr_t)(target << 3 | kind));
+    h[3] = kri_tag_pointer(base);
+    ctx->handler = h;
+}
+
+static inline void kri_op_handler(struct kr_context *ctx, kr_value *base, const kri_instruction *pc, kr_value *h,
+                                  enum kri_handler_kind kind, int32_t distance)
+{
+    kri_handler_push(ctx, base, h, kind, (size_t)(pc + distance - kri_code_of(base[-3])->instr));
+}
+
+static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
+
+/* ---- variables, cells ---- */
+
+#define KRI_GETVAR(a, symbol)                                                                      \
+    do {                                                                                           \
+        const struct kri_symbol *s_ = (const struct kri_symbol *)(symbol).w;                       \
+        kr_value v_ = kri_slot(&s_->value);                                                        \
+        if (KRI_LIKELY(kri_eq(s_->special, kri_fixnum(0)) && !kri_eq(v_, KRI_UNBOUND))) {          \
+            R(a) = v_;                                                                             \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC_HERE();                                                                                   \
+        R(a) = kri_op_getvar_slow(w, (symbol));                                                    \
+    } while (0)
+
+#define KRI_SETVAR(symbol, v)                                                                      \
+    do {                                                                                           \
+        struct kri_symbol *s_ = (struct kri_symbol *)(symbol).w;                                   \
+        if (KRI_LIKELY(kri_eq(s_->special, kri_fixnum(0)) && !kri_eq(s_->vtype, kri_fixnum(0)))) { \
+            kri_store(w, &s_->head, &s_->value, (v));                                              \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC_HERE();                                                                                   \
+        kri_op_setvar_slow(w, (symbol), (v));                                                      \
+    } while (0)
+
+#define KRI_CONS(a, x, y)                                                                          \
+    do {                                                                                           \
+        struct kri_cell *c_ = kri_alloc_pair(w, KRI_CLASS_CONS, (x), (y));                         \
+        if (KRI_LIKELY(c_ != NULL)) {                                                              \
+            R(a) = kri_value_of(c_);                                                               \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC_HERE();                                                                                   \
+        R(a) = kri_cons_slow(w, (x), (y));                                                         \
+    } while (0)
+
+/* ---- arithmetic ---- */
+
+#define KRI_ARITH(a, x, y, overflow, op, slow)                                                     \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        long r_;                                                                                   \
+        if (KRI_LIKELY(kri_both_fixnums(x_, y_))) {                                                \
+            if (KRI_LIKELY(!overflow((long)x_.w, (long)(y_.w - 1), &r_))) {                        \
+                R(a) = (kr_value){(uintptr_t)r_};                                                  \
+                NEXT;                                                                              \
+            }                                                                                      \
+        } else {                                                                                   \
+            KRI_FLOAT_ARITH(a, op);                                                                \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        R(a) = slow(w, x_, y_);                                                                    \
+    } while (0)
+
+#define KRI_FLOAT_ARITH(a, op)                                                                     \
+    if (KRI_LIKELY(kri_is_flonum(x_) && kri_is_flonum(y_))) {                                      \
+        kr_value f_ = kri_flonum_try(kri_flonum_value(x_) op kri_flonum_value(y_));                \
+        if (KRI_LIKELY(kri_is_flonum(f_))) {                                                       \
+            R(a) = f_;                                                                             \
+            NEXT;                                                                                  \
+        }                                                                                          \
+    }
+
+#define KRI_ARITH_MUL(a, x, y)                                                                     \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        long r_;                                                                                   \
+        if (kri_both_fixnums(x_, y_)) {                                                            \
+            if (!__builtin_smull_overflow((long)(x_.w - 1), kri_fixnum_value(y_), &r_)) {          \
+                R(a) = (kr_value){(uintptr_t)r_ + 1};                                              \
+                NEXT;                                                                              \
+            }                                                                                      \
+        } else {                                                                                   \
+            KRI_FLOAT_ARITH(a, *);                                                                 \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        R(a) = kri_mul(w, x_, y_);                                                                 \
+    } while (0)
+
+#define KRI_ARITH_DIV(a, x, y)                                                                     \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        if (kri_both_fixnums(x_, y_) && kri_fixnum_value(y_) > 0) {                                \
+            R(a) = kri_fixnum(kri_fixnum_value(x_) / kri_fixnum_value(y_));                        \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        KRI_FLOAT_ARITH(a, /);                                                                     \
+        SYNC();                                                                                    \
+        R(a) = kri_div(w, x_, y_);                                                                 \
+    } while (0)
+
+#define KRI_ARITH_MOD(a, x, y)                                                                     \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        if (kri_both_fixnums(x_, y_) && kri_fixnum_value(y_) > 0) {                                \
+            R(a) = kri_fixnum(kri_fixnum_value(x_) % kri_fixnum_value(y_));                        \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        R(a) = kri_mod(w, x_, y_);                                                                 \
+    } while (0)
+
+#define KRI_ARITH_IMMEDIATE(a, x, n)                                                               \
+    do {                                                                                           \
+        kr_value x_ = (x);                                                                         \
+        long r_;                                                                                   \
+        if (KRI_LIKELY(kri_is_fixnum(x_)) && KRI_LIKELY(!__builtin_saddl_overflow((long)x_.w, (long)(n) * 2, &r_))) { \
+            R(a) = (kr_value){(uintptr_t)r_};                                                      \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        R(a) = kri_add(w, x_, kri_fixnum(n));                                                      \
+    } while (0)
+
+/* THEN is done if X OP Y holds, ELSE_ otherwise. Fixnum order is word order. A NaN is never a flonum word, so the float path needs
+ * no care for it. */
+#define KRI_COMPARE(x, y, op, slow, then, else_)                                                   \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        if (KRI_LIKELY(kri_both_fixnums(x_, y_))) {                                                \
+            if ((long)x_.w op (long)y_.w)                                                          \
+                then;                                                                              \
+            else                                                                                   \
+                else_;                                                                             \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        bool t_;                                                                                   \
+        if (kri_is_flonum(x_) && kri_is_flonum(y_)) {                                              \
+            t_ = kri_flonum_value(x_) op kri_flonum_value(y_);                                     \
+        } else {                                                                                   \
+            SYNC();                                                                                \
+            t_ = slow;                                                                             \
+        }                                                                                          \
+        if (t_)                                                                                    \
+            then;                                                                                  \
+        else                                                                                       \
+            else_;                                                                                 \
+    } while (0)
+
+#define KRI_COMPARE_IMMEDIATE(x, n, op, slow, then, else_)                                         \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = kri_fixnum(n);                                                     \
+        if (KRI_LIKELY(kri_is_fixnum(x_))) {                                                       \
+            if ((long)x_.w op (long)y_.w)                                                          \
+                then;                                                                              \
+            else                                                                                   \
+                else_;                                                                             \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        if (slow)                                                                                  \
+            then;                                                                                  \
+        else                                                                                       \
+            else_;                                                                                 \
+    } while (0)
+#define NOTHING ((void)0)
+
+#define KRI_AREF(a, x, y)                                                                       \
+    do {                                                                                        \
+        kr_value x_ = (x), y_ = (y);                                                            \
+        const struct kri_cell *c_ = kri_ptr(x_);                                                \
+        if (kri_is_pointer(x_) && kri_is_fixnum(y_) && (uintptr_t)kri_fixnum_value(y_) < c_->length) { \
+            size_t i_ = (size_t)kri_fixnum_value(y_);                                           \
+            if (c_->cls == KRI_CLASS_VECTOR) {                                                  \
+                R(a) = kri_slot(&c_->slot[i_]);                                                 \
+                NEXT;                                                                           \
+            }                                                                                   \
+            if (c_->cls == KRI_CLASS_FLOAT_VECTOR) {                                            \
+                kr_value f_ = kri_flonum_try(((const struct kri_fvector *)c_)->at[i_]);         \
+                if (KRI_LIKELY(kri_is_flonum(f_))) {                                            \
+                    R(a) = f_;                                                                  \
+                    NEXT;                                                                       \
+                }                                                                               \
+            } else if (c_->cls == KRI_CLASS_STRING) {                                           \
+                R(a) = kri_fixnum(((const struct kri_string *)c_)->byte[i_]);                   \
+                NEXT;                                                                           \
+            }                                                                                   \
+        }                                                                                       \
+        SYNC();                                                                                 \
+        R(a) = kri_op_aref(w, x_, y_);                                                            \
+    } while (0)
+
+#define KRI_ASET(v, x, y)                                                                       \
+    do {                                                                                        \
+        kr_value v_ = (v), x_ = (x), y_ = (y);                                                  \
+        struct kri_cell *c_ = kri_ptr(x_);                                                      \
+        if (kri_is_pointer(x_) && kri_is_fixnum(y_) && (uintptr_t)kri_fixnum_value(y_) < c_->length) { \
+            size_t i_ = (size_t)kri_fixnum_value(y_);                                           \
+            if (c_->cls == KRI_CLASS_VECTOR) {                                                  \
+                kri_store(w, c_, &c_->slot[i_], v_);                                            \
+                NEXT;                                                                           \
+            }                                                                                   \
+            if (c_->cls == KRI_CLASS_FLOAT_VECTOR && kri_is_flonum(v_)) {                       \
+                ((struct kri_fvector *)c_)->at[i_] = kri_flonum_value(v_);                      \
+                NEXT;                                                                           \
+            }                                                                                   \
+        }                                                                                       \
+        SYNC();                                                                                 \
+        kri_op_aset(w, x_, y_, v_);                                                               \
+    } while (0)
+
+#endif
