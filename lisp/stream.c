@@ -661,13 +661,13 @@ bool kri_stream_read_line(struct kri_worker *w, kr_value stream, struct kri_text
     while (more) {
         unsigned char *from = st->bytes + st->pos, *nl = memchr(from, '\n', st->end - st->pos);
         size_t n = nl ? (size_t)(nl - from) : st->end - st->pos, room = nl ? n : n + st->size;
-        any = true;
         if (room > t->cap - t->n) { /* make room without the lock, then look again; for what follows a part of a line, too, so that it stays whole */
             kri_unlock(&st->lock);
             kri_text_reserve(w, t, room);
             more = kri_stream_lock_filled(w, stream, st);
             continue;
         }
+        any = true;
         memcpy(t->p + t->n, from, n);
         t->n += n;
         st->pos += n + (nl != NULL);
