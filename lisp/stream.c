@@ -684,6 +684,17 @@ bool kri_stream_read_line(struct kri_worker *w, kr_value stream, struct kri_text
     return any;
 }
 
+size_t kri_stream_unread(struct kri_worker *w, kr_value stream)
+{
+    struct kri_stream *st = kri_stream_state(w->vm, resolve(w, stream, true));
+    if (!st)
+        return 0;
+    kri_lock(w, &st->lock);
+    size_t n = st->end - st->pos;
+    kri_unlock(&st->lock);
+    return n;
+}
+
 uint64_t kri_stream_line(struct kri_worker *w, kr_value stream)
 {
     struct kri_stream *st = kri_stream_state(w->vm, resolve(w, stream, true));
