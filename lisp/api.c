@@ -470,7 +470,6 @@ struct definition {
 static kr_value define(struct kri_worker *w, void *arg)
 {
     const struct definition *d = arg;
-    struct kr_vm *vm = w->vm;
     kr_value symbol = kri_symbol_named(w, d->name, true);
     if (kri_is_nil(symbol))
         kri_error(w, KRI_E_NO_SYMBOL, symbol, "the name of a function");
@@ -479,8 +478,7 @@ static kr_value define(struct kri_worker *w, void *arg)
     h->fn = d->host.fn;
     h->user = d->host.user;
     kri_store(w, kri_ptr(fn), &kri_function_of(fn)->captured[0], kri_value_of(h));
-    struct kri_symbol *s = kri_symbol_of(vm, symbol);
-    kri_store(w, &s->head, &s->function, fn);
+    kri_set_function(w, symbol, fn);
     return symbol;
 }
 

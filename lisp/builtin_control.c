@@ -1,6 +1,7 @@
 /* builtin_control.c -- functions, calls, errors. */
 #include "lisp/compile.h"
 #include "lisp/interp.h"
+#include "lisp/native.h"
 
 KR_BUILTIN(funcall, "funcall", "(function &rest args)",
            "Call FUNCTION (a function, its name, or a lambda list) with ARGS. Errors: illegal function, undefined function.")
@@ -20,8 +21,8 @@ KR_BUILTIN(apply, "apply", "(function &rest args)",
     kr_value list = argv[argc - 1];
     size_t n = 0;
     for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
-        if (++n > (1u << 30))
-            kri_error(w, KRI_E_CIRCULAR, list, NULL);
+        if (++n > w->vm->stack_limit_words)
+            kri_error(w, KRI_E_CIRCULAR, list, "or more arguments than the stack holds");
     int given = argc - 2;
     if (argv + given + n + KRI_FRAME_SLACK <= ctx->segment->limit && argv >= ctx->segment->slot) {
         memmove(argv, argv + 1, (size_t)given * sizeof *argv);
@@ -69,17 +70,15 @@ KR_BUILTIN(set_symbol_function, "lisp::%set-symbol-function", "(symbol function)
     }
     if (!kri_is_function(fn))
         kri_argument_error(w, 1, fn, KRI_E_ILLEGAL_FUNCTION);
-    struct kri_symbol *sym = kri_symbol_of(vm, s);
     kr_value old = kri_symbol_function(vm, s);
-    kri_store(w, &sym->head, &sym->function, fn);
+    kri_set_function(w, s, fn);
     kri_macro_changed(w, s, old, fn);
     return argv[1];
 }
 
 KR_BUILTIN(fmakunbound, "fmakunbound", "(symbol)", "Make SYMBOL name no function; returns SYMBOL.")
 {
-    struct kri_symbol *sym = kri_symbol_of(w->vm, kri_arg_symbol(w, argv, 0));
-    kri_store(w, &sym->head, &sym->function, w->vm->undefined);
+    kri_set_function(w, kri_arg_symbol(w, argv, 0), w->vm->undefined);
     return argv[0];
 }
 
@@ -194,7 +193,7 @@ KR_BUILTIN(error, "error", "(control &rest args)",
     }
     if (kri_is_fixnum(argv[0])) {
         kr_value detail = argc > 1 && kri_is_string(vm, argv[1]) ? formatted(w, argc - 1, argv + 1) : KRI_NIL;
-        w->callee = w->ctx->base[-3];
+        w->callee = kri_running_function(w->ctx);
         if (kri_is_nil(detail))
             kri_error(w, (int)kri_arg_natural(w, argv, 0), KRI_NIL, NULL);
         kri_error(w, (int)kri_arg_natural(w, argv, 0), KRI_NIL, "%s", (const char *)kri_string_of(detail)->byte);
@@ -213,7 +212,7 @@ KR_BUILTIN(error, "error", "(control &rest args)",
     c->message = message;
     c->extra = text;
     c->plist = call;
-    c->callee = kri_code_of(w->ctx->base[-3])->name;
+    c->callee = kri_code_of(kri_running_function(w->ctx))->name;
     c->backtrace = backtrace;
     kri_raise(w, v);
 }
@@ -222,7 +221,7 @@ KR_BUILTIN(raise_code, "lisp::%error-code", "(code form &optional detail)",
            "Raise the error with EusLisp's CODE about FORM; DETAIL is text. For Lisp-defined functions of the system.")
 {
     int code = (int)kri_arg_natural(w, argv, 0);
-    w->callee = w->ctx->base[-3]; /* the Lisp function that calls is the one at fault */
+    w->callee = kri_running_function(w->ctx); /* the Lisp function that calls is the one at fault */
     if (argc > 2 && kri_is_string(w->vm, argv[2]))
         kri_error(w, code, argv[1], "%s", (const char *)kri_string_of(argv[2])->byte);
     kri_error(w, code, argv[1], NULL);

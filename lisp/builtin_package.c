@@ -246,6 +246,7 @@ KR_BUILTIN(make_package, "make-package", "(name &key nicknames (use '(lisp)))",
         use = kri_cons(w, w->vm->pkg_lisp, KRI_NIL);
     else if (!kri_is_list(use))
         use = kri_cons(w, use, KRI_NIL);
+    kri_list_length(w, use); /* for its error, if it is circular */
     for (kr_value l = use; kri_is_cons(l); l = kri_cdr(l))
         kri_package_arg(w, kri_car(l));
     kr_value package = kri_make_package_list(w, package_names(w, argv[0], kri_arg_key(argc, argv, 1, keys[0], KRI_NIL), KRI_NIL));
@@ -303,6 +304,7 @@ static void each_symbol(struct kri_worker *w, kr_value symbols, kr_value package
         f(w, symbols, package);
         return;
     }
+    kri_list_length(w, symbols); /* for its error, if it is circular */
     for (; kri_is_cons(symbols); symbols = kri_cdr(symbols)) {
         if (!kri_is_symbol(kri_car(symbols)))
             kri_error(w, KRI_E_NO_SYMBOL, kri_car(symbols), NULL);
@@ -341,7 +343,7 @@ KR_BUILTIN(shadow, "shadow", "(symbols &optional package)",
 {
     kr_value package = arg_package(w, argc, argv, 1);
     if (kri_is_cons(argv[0]))
-        for (kr_value l = argv[0]; kri_is_cons(l); l = kri_cdr(l))
+        for (kr_value l = argv[0]; kri_is_cons(l); l = kri_cdr(l), kri_poll(w))
             shadow_name(w, kri_car(l), package);
     else
         shadow_name(w, argv[0], package);
@@ -367,6 +369,7 @@ static void each_package(struct kri_worker *w, kr_value used, kr_value user, voi
         f(w, kri_package_arg(w, used), user);
         return;
     }
+    kri_list_length(w, used); /* for its error, if it is circular */
     for (; kri_is_cons(used); used = kri_cdr(used))
         f(w, kri_package_arg(w, kri_car(used)), user);
 }

@@ -111,6 +111,16 @@ KR_BUILTIN(heap_check, "sys:heap-check", "()", "Verify every invariant of the he
     return kri_heap_check(w, message, sizeof message) ? w->vm->sym.t : kri_string(w, message);
 }
 
+KR_BUILTIN(fail_allocations, "sys::fail-allocations", "(after &optional (count 1))",
+           "For tests of what happens when memory is out, under --stress only: of the calling thread's next allocations that leave the fast "
+           "path AFTER succeed, then COUNT fail with the error allocation. Returns t, or nil without --stress, when nothing fails.")
+{
+    intptr_t after = kri_arg_natural(w, argv, 0), count = argc > 1 ? kri_arg_natural(w, argv, 1) : 1;
+    if (after > UINT32_MAX || count > UINT32_MAX)
+        kri_error(w, KRI_E_RANGE, argv[after > UINT32_MAX ? 0 : 1], "fail-allocations: below 2^32");
+    return kri_bool(w, kri_heap_fail(w, (uint32_t)after, (uint32_t)count));
+}
+
 struct census {
     struct kr_vm *vm;
     uint64_t count[KRI_CLASS_MAX + 1], bytes[KRI_CLASS_MAX + 1];
@@ -479,8 +489,8 @@ void kri_system_init(struct kri_worker *w)
 }
 
 const struct kri_builtin *const kri_builtins_system[] = {
-    &gc_def, &gctime_def, &alloc_def, &heap_statistics_def, &gc_statistics_def, &heap_check_def, &heap_census_def, &list_all_instances_def, &object_size_def,
-    &address_def, &finalize_def, &make_weak_pointer_def, &weak_pointer_value_def, &nanotime_def, &thread_cputime_def,
+    &gc_def, &gctime_def, &alloc_def, &heap_statistics_def, &gc_statistics_def, &heap_check_def, &fail_allocations_def, &heap_census_def,
+    &list_all_instances_def, &object_size_def, &address_def, &finalize_def, &make_weak_pointer_def, &weak_pointer_value_def, &nanotime_def, &thread_cputime_def,
     &process_cputime_def, &processors_def, &pin_thread_def, &allocation_discipline_def, &getpid_def, &getenv_def, &putenv_def,
     &getrusage_def, &gettimeofday_def, &internal_run_time_def, &internal_real_time_def, &sleep_def, &usleep_def, &system_def,
     &exit_def, NULL};

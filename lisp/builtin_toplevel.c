@@ -1,6 +1,6 @@
 /* builtin_toplevel.c -- what the read-eval-print loop (lib/core/toplevel.l) needs to know of reader, packages and frames. */
 #include <sys/stat.h>
-#include "lisp/interp.h"
+#include "lisp/native.h"
 #include "lisp/package.h"
 #include "lisp/reader.h"
 
@@ -94,12 +94,12 @@ KR_BUILTIN(frame_variables, "lisp::%frame-variables", "()",
            "symbol..) value..), or nil. Variables that no closure shares are copies.")
 {
     struct variables v = {.n = 0};
-    for (kr_value *base = w->ctx->base; base; base = kri_untag_pointer(base[-1])) {
-        kr_value fn = base[-3];
-        if (kri_eq(fn, w->vm->entry_function))
-            continue;
-        const struct kri_code *code = kri_code_of(fn);
-        if (code->builtin || is_system_function(w, code))
+    struct kri_frames f;
+    kri_frames_begin(&f, w->ctx);
+    while (kri_frames_next(&f)) {
+        const struct kri_code *code = f.code;
+        const kr_value *base = f.registers;
+        if ((code->builtin && !code->native) || is_system_function(w, code))
             continue;
         bool method = code->flags & KRI_CODE_METHOD;
         kr_value self = KRI_NIL, cls = KRI_NIL;

@@ -334,8 +334,9 @@ KR_BUILTIN(syserrlist, "unix:syserrlist", "(errno)", "What error number ERRNO me
 KR_BUILTIN(perror, "unix:perror", "(message)", "Print MESSAGE and what unix:errno means on standard error. Returns t.")
 {
     char buffer[128];
+    struct kri_string *message = kri_arg_string(w, argv, 0);
     kr_value out = kri_special(w, w->vm->sym.error_output);
-    kri_stream_write(w, out, (const char *)kri_arg_string(w, argv, 0)->byte, kri_length(argv[0]));
+    kri_stream_write(w, out, (const char *)message->byte, kri_length(argv[0]));
     kri_stream_puts(w, out, ": ");
     kri_stream_puts(w, out, strerror_r(last_error, buffer, sizeof buffer));
     kri_stream_putc(w, out, '\n');

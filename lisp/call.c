@@ -15,6 +15,8 @@ static void entry_push(struct kri_worker *w, struct kri_entry *e, kr_value *reco
     e->base = ctx->base;
     e->top = ctx->top;
     e->pc = ctx->pc;
+    e->native = ctx->native;
+    e->region = ctx->region;
     e->locals = kri_load_relaxed(&ctx->locals_count);
     e->barrier = barrier;
     record[0] = kri_tag_pointer(ctx->handler);
@@ -37,8 +39,13 @@ static void entry_pop(struct kr_context *ctx, struct kri_entry *e, struct kri_se
         kri_segment_unlink_to(ctx, segment);
 }
 
-/* Unwinding has come to E: no C function that was called from it goes on, so what they kept as hosts goes. */
-static void drop_locals(struct kr_context *ctx, const struct kri_entry *e) { kri_store_relaxed(&ctx->locals_count, e->locals); }
+/* Unwinding has come to E: no C function that was called from it goes on, so what they kept as hosts goes, and no native code does. */
+static void drop_newer(struct kr_context *ctx, const struct kri_entry *e)
+{
+    kri_store_relaxed(&ctx->locals_count, e->locals);
+    ctx->native = e->native;
+    ctx->region = e->region;
+}
 
 /* Not inlined: gcc's setjmp and longjmp may not meet in one function. */
 _Noreturn static KRI_NOINLINE void unwind_on(struct kri_worker *w)
@@ -89,9 +96,9 @@ _Noreturn void kri_throw(struct kri_worker *w, kr_value tag, kr_value value)
 
 enum { ENTRY_WORDS = KRI_FRAME_LINK + KRI_HANDLER_WORDS + KRI_FRAME_LINK };
 
-/* Run bytecode FN. The Lisp stack gets a pseudo-frame (its registers 0..3 are the entry's handler record, 4 the start of
+/* Run bytecode FN; ARRANGED: the arguments are its parameters already. The Lisp stack gets a pseudo-frame (its registers 0..3 are the entry's handler record, 4 the start of
  * the call frame) and FN's frame. */
-static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv)
+static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv, bool arranged)
 {
     struct kr_context *ctx = w->ctx;
     struct kri_code *code = kri_code_of(fn);
@@ -120,13 +127,13 @@ static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const
     ctx->top = base + argc;
     bool done;
     if (KRI_SETJMP(e.jump) == 0) {
-        if (kri_ptr(fn)->length != KRI_SIGNATURE(argc))
+        if (!arranged && kri_ptr(fn)->length != KRI_SIGNATURE(argc))
             kri_arrange(w, code, fn, base, argc);
         ctx->top = NULL;
         done = kri_run(w, base, code->instr, false, &result);
     } else {
         /* Raised below: some builtin that the loop called, or the arrangement. Go on unwinding inside the loop. */
-        drop_locals(ctx, &e);
+        drop_newer(ctx, &e);
         ctx->top = NULL;
         done = kri_run(ctx->worker, NULL, NULL, true, &result);
     }
@@ -155,7 +162,7 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
         }
         expander = false;
         if (!code->builtin) {
-            result = call_bytecode(w, fn, argc, argv);
+            result = call_bytecode(w, fn, argc, argv, false);
             break;
         }
         if (kri_native_exhausted(w))
@@ -165,7 +172,7 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
             memmove(frame, argv, (size_t)argc * sizeof *argv);
         w->callee = fn;
         ctx->top = frame + argc;
-        if (argc < code->nreq || (code->max >= 0 && argc > code->max))
+        if (!code->native && (argc < code->nreq || (code->max >= 0 && argc > code->max)))
             kri_argc_error(w, fn, argc, frame);
         result = code->builtin(w, argc, frame);
         if (result.w != KRI_IMM_TAIL_CALL)
@@ -182,6 +189,8 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
     return result;
 }
 
+kr_value kri_call_bytecode(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_bytecode(w, fn, argc, argv, false); }
+kr_value kri_call_arranged(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_bytecode(w, fn, argc, argv, true); }
 kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, false); }
 kr_value kri_call_macro(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, true); }
 kr_value kri_call1(struct kri_worker *w, kr_value fn, kr_value a) { return kri_call(w, fn, 1, &a); }
@@ -262,7 +271,7 @@ bool kri_protect(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void 
         entry_pop(ctx, &e, segment);
         return true;
     }
-    drop_locals(ctx, &e);
+    drop_newer(ctx, &e);
     remember_throw(ctx, &e);
     unwind_bindings(ctx, &e);
     kr_value value = ctx->unwind_target == e.handler ? ctx->unwind_value : KRI_NIL;
@@ -289,7 +298,7 @@ kr_value kri_unwind_protect(struct kri_worker *w, kr_value (*f)(struct kri_worke
         cleanup(w, arg);
         return result;
     }
-    drop_locals(ctx, &e);
+    drop_newer(ctx, &e);
     unwind_bindings(ctx, &e);
     entry_pop(ctx, &e, segment);
     kr_value *target = ctx->unwind_target;

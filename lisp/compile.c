@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include "lisp/compile.h"
 #include "lisp/init.h"
+#include "lisp/sequence.h"
 
 /* ---- the arena ---- */
 
@@ -215,14 +216,13 @@ kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded)
 
 static kr_value define_function(struct kri_worker *w, kr_value name, kr_value fn)
 {
-    struct kri_symbol *s = kri_symbol_of(w->vm, name);
     if (kri_is_nil(name))
         kri_error(w, KRI_E_NO_SYMBOL, name, "nil cannot name a function");
     kr_value doc = kri_code_of(fn)->documentation;
     if (!kri_is_nil(doc))
         kri_putprop(w, name, doc, w->vm->sym.function_documentation);
     kr_value old = kri_symbol_function(w->vm, name);
-    kri_store(w, &s->head, &s->function, fn);
+    kri_set_function(w, name, fn);
     kri_macro_changed(w, name, old, fn);
     return name;
 }
@@ -278,6 +278,7 @@ static bool eval_call(struct kri_worker *w, kr_value form, kr_value f, int *argc
 
 static bool situation_holds(struct kri_worker *w, kr_value situations)
 {
+    kri_list_length(w, situations); /* for its error, if it is circular */
     for (; kri_is_cons(situations); situations = kri_cdr(situations)) {
         kr_value s = kri_car(situations);
         if (kri_eq(s, w->vm->sym.eval) || kri_eq(s, kri_keyword(w, "EXECUTE")))
@@ -505,18 +506,6 @@ KR_BUILTIN(function_lambda_expression, "function-lambda-expression", "(function)
     return kri_code_of(f)->source;
 }
 
-KR_BUILTIN(compile, "compile", "(name)",
-           "Every function is compiled when it is defined, so this only checks that symbol NAME has a definition, and returns NAME. A "
-           "(lambda ..) list is compiled and the function returned.")
-{
-    if (kri_is_cons(argv[0]))
-        return kri_compile_lambda(w, KRI_NIL, argv[0]);
-    kri_arg_symbol(w, argv, 0);
-    if (kri_code_of(kri_symbol_function(w->vm, argv[0]))->flags & KRI_CODE_UNDEFINED)
-        kri_error(w, KRI_E_UNDEFINED, argv[0], NULL);
-    return argv[0];
-}
-
 KR_BUILTIN(proclaim, "proclaim", "(declaration)",
            "Make a global declaration: (special name..) makes the names dynamically bound variables. Other declarations are accepted "
            "and have no effect. Returns nil.")
@@ -576,7 +565,7 @@ KR_BUILTIN(disassemble, "disassemble", "(function)",
 
 const struct kri_builtin *const kri_builtins_compile[] = {
     &defun_def, &defmacro_def, &eval_def, &eval_in_def, &macroexpand_1_def, &macroexpand2_def, &macroexpand_def, &the_def,
-    &no_block_def, &special_form_p_def, &function_lambda_expression_def, &compile_def, &proclaim_def, &progv_def, &disassemble_def,
+    &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
     NULL,
 };
 

@@ -1,5 +1,6 @@
 /* compile_lambda.c -- lambda lists, functions, methods, and the nested parameter lists of macros. */
 #include "lisp/compile.h"
+#include "lisp/sequence.h"
 
 /* ---- macros' nested lists ----
  * A macro's parameter list becomes an ordinary one. A nested list P is replaced by a fresh symbol g and the body by
@@ -20,6 +21,7 @@ static bool is_nested(struct kri_compiler *c, kr_value list)
 {
     struct kri_symbols *sym = &c->vm->sym;
     enum kri_parameter_kind kind = KRI_P_REQUIRED;
+    kri_list_length(c->w, list); /* for its error: a circular list is none of parameters */
     for (; kri_is_cons(list); list = kri_cdr(list)) {
         kr_value p = kri_car(list);
         if (kri_eq(p, sym->amp_whole))
@@ -73,6 +75,7 @@ static kr_value flatten(struct kri_compiler *c, kr_value list, kr_value *body, k
     enum kri_parameter_kind kind = KRI_P_REQUIRED;
     if (kri_native_exhausted(w))
         kri_error(w, KRI_E_STACK, KRI_NIL, "parameter lists nested too deeply");
+    kri_list_length(w, list); /* for its error, if it is circular */
     for (; kri_is_cons(list); list = kri_cdr(list)) {
         kr_value p = kri_car(list), rest = kri_cdr(list), g;
         if (kri_eq(p, sym->amp_whole)) {

@@ -43,6 +43,8 @@ struct kr_context {
     kr_value *base;                   /* current frame; kept up to date whenever C code runs */
     const kri_instruction *pc;        /* likewise: the instruction after the call */
     kr_value *top;                    /* first free word, while a builtin runs; NULL: the end of the current frame */
+    struct kri_native_frame *native;  /* innermost native frame that entered the runtime, and its region: lisp/native.h */
+    struct kri_region *region;
     kr_value *handler;                /* newest entry of the unwind chain, or NULL */
     size_t stack_words;               /* in all segments; bounded by vm->stack_limit_words */
 

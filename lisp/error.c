@@ -6,6 +6,7 @@
  * kri_protect, which hands the condition to its caller. */
 #include <stdio.h>
 #include "lisp/interp.h"
+#include "lisp/native.h"
 #include "lisp/opcode.h"
 #include "lisp/printer.h"
 
@@ -39,24 +40,21 @@ unsigned kri_code_line(const struct kri_code *code, const kri_instruction *pc)
 
 kr_value kri_backtrace(struct kri_worker *w, int n)
 {
-    struct kr_context *ctx = w->ctx;
     kr_value head = kri_cons(w, KRI_NIL, KRI_NIL), tail = head;
-    const kri_instruction *pc = ctx->pc;
-    for (kr_value *base = ctx->base; base && n > 0; base = kri_untag_pointer(base[-1])) {
-        kr_value fn = base[-3];
-        if (!kri_eq(fn, w->vm->entry_function)) {
-            const struct kri_code *code = kri_code_of(fn);
-            kr_value arguments = KRI_NIL;
-            for (int i = code->nreq + code->nopt; i-- > 0;)
-                if (!kri_eq(base[i], KRI_ABSENT))
-                    arguments = kri_cons(w, kri_has_class(base[i], KRI_CLASS_BOX) ? kri_slot(&((struct kri_box *)base[i].w)->value) : base[i], arguments);
-            kr_value frame = kri_cons(w, code->name, kri_cons(w, code->file, kri_cons(w, kri_fixnum(kri_code_line(code, pc)), arguments)));
-            kr_value cell = kri_cons(w, frame, KRI_NIL);
-            kri_store(w, kri_ptr(tail), &kri_cons_of(tail)->cdr, cell);
-            tail = cell;
-            n--;
+    struct kri_frames f;
+    kri_frames_begin(&f, w->ctx);
+    for (; n > 0 && kri_frames_next(&f); n--) {
+        const struct kri_code *code = f.code;
+        kr_value arguments = KRI_NIL;
+        for (int i = code->nreq + code->nopt; i-- > 0;) {
+            kr_value v = f.registers[i];
+            if (!kri_eq(v, KRI_ABSENT))
+                arguments = kri_cons(w, kri_has_class(v, KRI_CLASS_BOX) ? kri_slot(&((struct kri_box *)v.w)->value) : v, arguments);
         }
-        pc = kri_untag_pointer(base[-2]);
+        kr_value frame = kri_cons(w, code->name, kri_cons(w, code->file, kri_cons(w, kri_fixnum(f.line), arguments)));
+        kr_value cell = kri_cons(w, frame, KRI_NIL);
+        kri_store(w, kri_ptr(tail), &kri_cons_of(tail)->cdr, cell);
+        tail = cell;
     }
     return kri_cdr(head);
 }
@@ -94,6 +92,7 @@ void kri_signal(struct kri_worker *w, kr_value condition)
     kr_value clusters = kri_special(w, vm->sym.handler_clusters);
     for (; kri_is_cons(clusters); clusters = kri_cdr(clusters)) {
         for (kr_value l = kri_car(clusters); kri_is_cons(l); l = kri_cdr(l)) {
+            kri_poll(w); /* a program can make these lists circular */
             kr_value entry = kri_car(l);
             if (!kri_is_cons(entry) || !handler_matches(w, kri_car(entry), condition))
                 continue;
@@ -143,6 +142,8 @@ _Noreturn void kri_raise(struct kri_worker *w, kr_value condition)
 {
     struct kr_vm *vm = w->vm;
     struct kr_context *ctx = w->ctx;
+    if (kri_native_exhausted(w)) /* handlers that fail before they run */
+        kri_error_stack(w);
     kri_signal(w, condition);
     if (kri_derivedp(vm, condition, vm->classes[KRI_CLASS_ERROR].object)) {
         struct handler_call c = {vm->error_handler, condition};
@@ -166,7 +167,7 @@ static kr_value fault_name(struct kri_worker *w)
     struct kr_context *ctx = w->ctx;
     if (ctx->top && kri_is_function(w->callee))
         return kri_code_of(w->callee)->name;
-    return kri_code_of(ctx->base[-3])->name;
+    return kri_code_of(kri_running_function(ctx))->name;
 }
 
 /* CALL: the call that failed as a list, or NIL. */

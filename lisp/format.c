@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include "lisp/printer.h"
 #include "lisp/reader.h"
+#include "lisp/sequence.h"
 
 enum { PARAMETERS = 7, WIDEST = 100000 };
 
@@ -518,11 +519,9 @@ static enum outcome run(struct format *f, const char *p, const char *end, struct
 
 static struct arguments list_arguments(struct format *f, kr_value list)
 {
-    size_t n = 0, i = 0;
     if (!kri_is_list(list))
         kri_error(f->w, KRI_E_NO_LIST, list, "format: a directive's argument");
-    for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
-        n++;
+    size_t n = kri_list_length(f->w, list), i = 0;
     kr_value v = kri_make_vector(f->w, n);
     for (kr_value l = list; i < n && kri_is_cons(l); l = kri_cdr(l))
         kri_store(f->w, kri_ptr(v), &kri_vector_of(v)->at[i++], kri_car(l));

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "lisp/init.h"
+#include "lisp/native_module.h"
 #include "lisp/opcode.h"
 #include "lisp/send.h"
+#include "lisp/sequence.h"
 
 static const struct kri_builtin *const *const builtin_tables[] = {
 #define TABLE(name) kri_builtins_##name,
@@ -288,6 +290,7 @@ static void release_vm(struct kr_vm *vm)
     pthread_mutex_destroy(&vm->lock);
     pthread_mutex_destroy(&vm->package_lock);
     pthread_mutex_destroy(&vm->contexts_lock);
+    kri_native_finish(vm);
     free((char *)(uintptr_t)vm->library);
     free(vm);
 }
@@ -342,7 +345,8 @@ kr_status kr_vm_new(const kr_config *config, kr_vm **out, kr_context **out_ctx)
     const struct kri_heap_config heap_config = {.limit_bytes = config->heap_limit, .initial_bytes = config->heap_initial,
                                                 .discipline = disciplines[config->alloc], .markers = config->markers,
                                                 .stress = config->stress && config->stress < STRESS_AT_START ? STRESS_AT_START : config->stress};
-    static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt};
+    static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt,
+                                                 .weak_trace = kri_hash_table_trace, .weak_clear = kri_hash_table_clear_dead};
     vm->heap = kri_heap_new(&heap_config, &hooks, vm);
     if (!vm->heap)
         goto fail_vm;

@@ -149,7 +149,7 @@ kr_value kri_find_load_file(struct kri_worker *w, kr_value name)
     kr_value found = try_directory(w, KRI_NIL, name);
     if (!kri_is_nil(found) || kri_path_text(name)[0] == '/')
         return found;
-    for (kr_value l = kri_special(w, w->vm->sym.load_path); kri_is_cons(l); l = kri_cdr(l)) {
+    for (kr_value l = kri_special(w, w->vm->sym.load_path); kri_is_cons(l); l = kri_cdr(l), kri_poll(w)) {
         kr_value directory = kri_car(l);
         if (kri_is_pointer(directory) && !kri_is_string(w->vm, directory))
             directory = kri_path_string(w, directory);
@@ -237,7 +237,7 @@ static kr_value module_key(struct kri_worker *w, kr_value name)
 
 static bool is_provided(struct kri_worker *w, kr_value key)
 {
-    for (kr_value l = kri_special(w, w->vm->sym.modules); kri_is_cons(l); l = kri_cdr(l)) {
+    for (kr_value l = kri_special(w, w->vm->sym.modules); kri_is_cons(l); l = kri_cdr(l), kri_poll(w)) {
         kr_value entry = kri_car(l);
         if (kri_eq(kri_is_cons(entry) ? kri_car(entry) : entry, key))
             return true;

@@ -92,6 +92,7 @@ struct kri_function {
 };
 
 struct kri_worker;
+struct kri_native;
 typedef kr_value (*kri_builtin_fn)(struct kri_worker *w, int argc, kr_value *argv);
 typedef uint64_t kri_instruction; /* op:16 a:16 b:16 c:16, or op:16 a:16 bx:32 signed; lisp/opcodes.def */
 
@@ -118,6 +119,7 @@ struct kri_code {
     /* raw */
     const kr_value *k;           /* the constants' elements */
     kri_builtin_fn builtin;      /* not NULL: a builtin; argument count checked by the caller against min, max */
+    const struct kri_native *native; /* not NULL: native code (lisp/native.h); builtin is its entry, which checks arguments itself */
     uint16_t nreq, nopt, nkey, flags;
     uint16_t frame;              /* registers, outgoing call frames included */
     uint16_t spare;
@@ -132,7 +134,7 @@ enum { KRI_SMALL_FRAME = 48 };
 static inline uint32_t kri_signature(const struct kri_code *c)
 {
     bool plain = !c->nopt && !c->nkey && !(c->flags & (KRI_CODE_KEYS | KRI_CODE_REST | KRI_CODE_MACRO));
-    return plain && c->frame <= KRI_SMALL_FRAME ? KRI_SIGNATURE(c->nreq) : 0;
+    return plain && !c->native && c->frame <= KRI_SMALL_FRAME ? KRI_SIGNATURE(c->nreq) : 0;
 }
 
 static inline bool kri_is_cons(kr_value v) { return kri_has_class(v, KRI_CLASS_CONS); }

@@ -246,9 +246,10 @@ static kr_value *plist_of(struct kri_worker *w, kr_value object, struct kri_cell
     return &(*cell)->slot[0];
 }
 
-static kr_value property(kr_value plist, kr_value key)
+static kr_value property(struct kri_worker *w, kr_value plist, kr_value key)
 {
     for (; kri_is_cons(plist); plist = kri_cdr(plist)) {
+        kri_poll(w); /* a program can make it circular */
         kr_value pair = kri_car(plist);
         if (kri_is_cons(pair) && kri_eq(kri_car(pair), key))
             return pair;
@@ -259,7 +260,7 @@ static kr_value property(kr_value plist, kr_value key)
 kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key)
 {
     struct kri_cell *cell;
-    return kri_cdr(property(kri_slot(plist_of(w, object, &cell)), key));
+    return kri_cdr(property(w, kri_slot(plist_of(w, object, &cell)), key));
 }
 
 void kri_putprop(struct kri_worker *w, kr_value object, kr_value value, kr_value key)
@@ -267,7 +268,7 @@ void kri_putprop(struct kri_worker *w, kr_value object, kr_value value, kr_value
     struct kri_cell *cell;
     kr_value *slot = plist_of(w, object, &cell);
     for (;;) { /* lock-free: a new pair goes in front by compare-and-swap */
-        kr_value plist = kri_slot(slot), pair = property(plist, key);
+        kr_value plist = kri_slot(slot), pair = property(w, plist, key);
         if (!kri_is_nil(pair)) {
             kri_store(w, kri_ptr(pair), &kri_cons_of(pair)->cdr, value);
             return;

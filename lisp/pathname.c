@@ -50,7 +50,7 @@ kr_value kri_namestring(struct kri_worker *w, kr_value pathname)
     struct kri_pathname *p = (struct kri_pathname *)kri_ptr(pathname);
     struct kri_text t;
     kri_text_init(&t);
-    for (kr_value l = kri_slot(&p->directory); kri_is_cons(l); l = kri_cdr(l)) {
+    for (kr_value l = kri_slot(&p->directory); kri_is_cons(l); l = kri_cdr(l), kri_poll(w)) {
         add_part(w, &t, kri_car(l));
         kri_text_putc(w, &t, '/');
     }

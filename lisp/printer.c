@@ -856,6 +856,7 @@ static void pretty(struct printer *p, kr_value v, int column, int width)
         at += 1 + (int)(p->out->n - from);
     }
     for (; kri_is_cons(rest); rest = kri_cdr(rest)) {
+        kri_poll(p->w); /* a circular list ends by an interrupt only */
         new_line(p, indent);
         pretty(p, kri_car(rest), indent, width);
     }

@@ -952,12 +952,12 @@ static bool feature_holds(struct reader *r, kr_value f)
         bool is_and = s && strcmp((char *)s->byte, "AND") == 0;
         if (!is_and && !(s && strcmp((char *)s->byte, "OR") == 0))
             read_error(r, KRI_E_SHARP_MACRO, f, "a feature expression");
-        for (; kri_is_cons(rest); rest = kri_cdr(rest))
+        for (; kri_is_cons(rest); rest = kri_cdr(rest), kri_poll(r->w)) /* it may be circular */
             if (feature_holds(r, kri_car(rest)) != is_and)
                 return !is_and;
         return is_and;
     }
-    for (kr_value l = kri_special(r->w, vm->sym.features); kri_is_cons(l); l = kri_cdr(l))
+    for (kr_value l = kri_special(r->w, vm->sym.features); kri_is_cons(l); l = kri_cdr(l), kri_poll(r->w))
         if (kri_eq(kri_car(l), f))
             return true;
     return false;

@@ -98,14 +98,14 @@ static kr_value backtrace_text(struct kri_worker *w, void *arg)
     if (!is_condition(w, v))
         return finish(w, &t);
     int i = 0;
-    for (kr_value l = ((const struct kri_condition *)v.w)->backtrace; kri_is_cons(l); l = kri_cdr(l), i++) {
+    for (kr_value l = ((const struct kri_condition *)v.w)->backtrace; kri_is_cons(l); l = kri_cdr(l), i++, kri_poll(w)) {
         kr_value frame = kri_car(l), file = first(rest(frame)), line = first(rest(rest(frame)));
         char number[40];
         snprintf(number, sizeof number, "%3d: ", i);
         add_text(w, &t, number);
         add_text(w, &t, "(");
         add_value(w, &t, first(frame), 80);
-        for (kr_value a = rest(rest(rest(frame))); kri_is_cons(a); a = kri_cdr(a)) {
+        for (kr_value a = rest(rest(rest(frame))); kri_is_cons(a); a = kri_cdr(a), kri_poll(w)) {
             add_text(w, &t, " ");
             add_value(w, &t, kri_car(a), 60);
         }

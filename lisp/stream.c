@@ -1,6 +1,7 @@
 /* stream.c -- byte streams over files and strings. See stream.h for the representation and the locking rule.
  * Always true of a native side, under its lock: RESERVE <= pos <= end <= size for input (so that a character can be put
  * back), pos <= end <= size for output; BYTES are those of the string in slot BUFFER. */
+#include "lisp/interp.h"
 #include "lisp/stream.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -373,7 +374,7 @@ static void write_to(struct kri_worker *w, kr_value stream, const char *data, si
     } else if (is_a(w->vm, stream, KRI_CLASS_BROADCAST_STREAM)) {
         if (depth > NESTING)
             kri_error(w, KRI_E_NO_STREAM, stream, "%V broadcasts to itself", stream);
-        for (kr_value l = kri_slot(&kri_ptr(stream)->slot[5]); kri_is_cons(l); l = kri_cdr(l))
+        for (kr_value l = kri_slot(&kri_ptr(stream)->slot[5]); kri_is_cons(l); l = kri_cdr(l), kri_poll(w))
             write_to(w, resolve(w, kri_car(l), false), data, n, depth + 1);
     } else {
         write_user(w, stream, data, n);
@@ -479,7 +480,9 @@ _Noreturn static void read_error(struct kri_worker *w, kr_value stream, int erro
 static size_t take_from_sources(struct kri_worker *w, kr_value stream, char *to, size_t n)
 {
     struct kri_stream_cell *c = cell_of(stream);
-    for (kr_value l; kri_is_cons(l = kri_slot(&c->count)); kri_store(w, &c->head, &c->count, kri_cdr(l))) {
+    if (kri_native_exhausted(w)) /* a stream that is its own source */
+        kri_error_stack(w);
+    for (kr_value l; kri_is_cons(l = kri_slot(&c->count)); kri_store(w, &c->head, &c->count, kri_cdr(l)), kri_poll(w)) {
         size_t got = 0;
         for (int ch; got < n && (ch = kri_stream_getc(w, kri_car(l))) >= 0;) {
             to[got++] = (char)ch;

@@ -65,6 +65,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
 
 #define R(n) base[n]
 #define K(n) k[n]
+#define SELF base[-3]
 #define A kri_decode_a(i)
 #define B kri_decode_b(i)
 #define C kri_decode_c(i)
@@ -73,6 +74,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
 #define BX kri_decode_bx(i)
 #define JUMP(distance) (pc += (distance))
 #define SYNC() (ctx->base = base, ctx->pc = pc)
+#define SYNC_HERE SYNC
 #define NEXT                                \
     do {                                    \
         i = *pc++;                          \
@@ -231,7 +233,7 @@ call_generic:
         if (code->builtin) {
             SYNC();
             w->callee = call_fn;
-            if (KRI_UNLIKELY(call_argc < code->nreq || (code->max >= 0 && call_argc > code->max)))
+            if (KRI_UNLIKELY(call_argc < code->nreq || (code->max >= 0 && call_argc > code->max)) && !code->native)
                 kri_argc_error(w, call_fn, call_argc, argv);
             ctx->top = argv + call_argc;
             kr_value v = code->builtin(w, call_argc, argv);

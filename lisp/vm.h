@@ -36,6 +36,7 @@ struct kr_vm {
     pthread_mutex_t contexts_lock;
     struct kr_context *contexts;
 
+    struct kri_native_instance *natives; /* modules of native code; guarded by lock, entries stay until the end */
     struct kr_ref *refs;              /* handles; guarded by lock */
     kr_value roots;                   /* list of values kept for the VM's life */
     kr_value finalizers;              /* list of (weak-pointer address . function); guarded by lock */
@@ -224,6 +225,8 @@ kr_value kri_find_package(struct kri_worker *w, kr_value designator); /* NIL if 
 kr_value kri_keyword(struct kri_worker *w, const char *name);
 kr_value kri_make_package(struct kri_worker *w, const char *const *names /* NULL-terminated, first is the name */);
 void kri_export(struct kri_worker *w, kr_value symbol, kr_value package);
+/* Make FN, a function, the definition of SYMBOL: every store into a function cell is this (lisp/native.h, N2). */
+void kri_set_function(struct kri_worker *w, kr_value symbol, kr_value fn);
 static inline kr_value kri_symbol_function(struct kr_vm *vm, kr_value sym) { return kri_slot(&kri_symbol_of(vm, sym)->function); }
 bool kri_fboundp(struct kr_vm *vm, kr_value sym);
 kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key);        /* property, NIL without */
