@@ -752,17 +752,6 @@ size_t kri_stream_fill(struct kri_worker *w, kr_value stream, int *error)
     return n;
 }
 
-size_t kri_stream_unread(struct kri_worker *w, kr_value stream)
-{
-    struct kri_stream *st = kri_stream_state(w->vm, stream);
-    if (!st || !st->input)
-        return 0;
-    kri_lock(w, &st->lock);
-    size_t n = st->closed ? 0 : st->end - st->pos;
-    kri_unlock(&st->lock);
-    return n;
-}
-
 void kri_stream_reset_input(struct kri_worker *w, kr_value stream)
 {
     struct kri_stream *st = kri_stream_state(w->vm, resolve(w, stream, true));

@@ -98,8 +98,6 @@ uint64_t kri_stream_line(struct kri_worker *w, kr_value stream);
 bool kri_stream_lock_filled(struct kri_worker *w, kr_value stream, struct kri_stream *st);
 /* Read once from the file of STREAM behind what is unread in its buffer: how many bytes came, 0 at the end; *ERROR an errno or 0. */
 size_t kri_stream_fill(struct kri_worker *w, kr_value stream, int *error);
-/* How many bytes lie unread in the buffer of STREAM, an input stream with a native side; 0 for others. Raises nothing. */
-size_t kri_stream_unread(struct kri_worker *w, kr_value stream);
 void kri_stream_reset_input(struct kri_worker *w, kr_value stream); /* drop what was read ahead */
 
 /* ---- bytes out ---- */
