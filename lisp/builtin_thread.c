@@ -367,8 +367,8 @@ static kr_value hand_out(struct kri_worker *w, int argc, kr_value *argv, bool re
     }
     for (size_t i = 0; i < to->dynamic_size; i++)
         to->dynamic[i] = i < from->dynamic_size ? from->dynamic[i] : KRI_UNBOUND;
-    /* But not its handlers: they leave by a throw to frames that the other thread does not have. */
-    const kr_value own[] = {w->vm->sym.handler_clusters, w->vm->sym.error_handler};
+    /* But not its handlers and restarts: they leave by a throw to frames that the other thread does not have. */
+    const kr_value own[] = {w->vm->sym.handler_clusters, w->vm->sym.restarts, w->vm->sym.error_handler};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         size_t index = (size_t)kri_fixnum_value(kri_symbol_of(w->vm, own[i])->special);
         if (!kri_dynamic_ensure(to, index)) {
@@ -433,7 +433,7 @@ KR_BUILTIN(wait_thread, "sys:wait-thread", "(thread)",
     kr_value result = kri_slot(&thread_cell(p->object)->result);
     kri_store(w, kri_ptr(p->object), &thread_cell(p->object)->idle, kri_bool(w, true));
     kri_unlock(&t->lock);
-    if (failed && kri_is_pointer(result) && kri_derivedp(w->vm, result, w->vm->classes[KRI_CLASS_ERROR].object))
+    if (failed && kri_is_pointer(result) && kri_derivedp(w->vm, result, w->vm->classes[KRI_CLASS_CONDITION].object))
         kri_raise(w, result);
     if (failed)
         kri_error(w, KRI_E_THREAD, argv[0], "it was stopped");

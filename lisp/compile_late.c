@@ -10,6 +10,7 @@
  * Closures, and functions inside flet or macrolet, are not compiled again: their source is not all there is to them. */
 #include "lisp/compile.h"
 #include "lisp/interp.h"
+#include "lisp/native.h"
 
 /* ---- attempts ---- */
 
@@ -165,9 +166,7 @@ KR_BUILTIN(compile_late, "lisp::%compile-late", "(name source where &rest argume
     struct kr_vm *vm = w->vm;
     kr_value name = kri_arg_symbol(w, argv, 0), source = argv[1], where = argv[2], fn;
     bool macro = kri_eq(where, vm->sym.macro);
-    kr_value *stub = w->ctx->base;
-    if (kri_is_function(stub[-3])) /* errors are its, not this builtin's */
-        w->callee = stub[-3];
+    w->callee = kri_running_function(w->ctx); /* errors are the stub's, not this builtin's */
     if (!kri_is_cons(source) || !kri_is_cons(kri_cdr(source)))
         kri_argument_error(w, 1, source, KRI_E_LAMBDA_FORM);
     if (kri_is_class(vm, where)) {
@@ -176,10 +175,9 @@ KR_BUILTIN(compile_late, "lisp::%compile-late", "(name source where &rest argume
         if (kri_is_cons(entry) && kri_eq(kri_code_of(entry_function(entry))->source, source))
             kri_add_method(w, where, name, fn, kri_car(kri_cdr(kri_cdr(entry))));
     } else {
-        struct kri_symbol *s = kri_symbol_of(vm, name);
         fn = compile_function(w, name, source, macro);
         if (kri_eq(kri_code_of(kri_symbol_function(vm, name))->source, source))
-            kri_store(w, &s->head, &s->function, fn);
+            kri_set_function(w, name, fn);
     }
     if (macro)
         return kri_call_macro(w, fn, argc - 3, argv + 3);
@@ -239,15 +237,14 @@ static void renew(struct kri_worker *w, kr_value name)
     const struct kri_code *code = kri_code_of(old);
     r.source = code->source;
     r.macro = code->flags & KRI_CODE_MACRO;
-    if (code->builtin || code->captures || !kri_is_cons(r.source))
+    if ((code->builtin && !code->native) || code->captures || !kri_is_cons(r.source))
         return;
     if (!kri_attempt(w, renewed, &r, &fn))
         fn = kri_is_nil(r.cls) ? kri_late_function(w, r.name, r.source, r.macro, fn) : kri_late_method(w, r.cls, r.name, r.source, fn);
     if (!kri_is_nil(r.cls)) {
         kri_add_method(w, r.cls, r.name, fn, kri_car(kri_cdr(kri_cdr(entry))));
     } else if (kri_eq(kri_symbol_function(vm, name), old)) {
-        struct kri_symbol *s = kri_symbol_of(vm, name);
-        kri_store(w, &s->head, &s->function, fn);
+        kri_set_function(w, name, fn);
     }
 }
 

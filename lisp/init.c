@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "lisp/init.h"
+#include "lisp/native_module.h"
 #include "lisp/opcode.h"
 #include "lisp/send.h"
 #include "lisp/sequence.h"
@@ -303,6 +304,7 @@ static void release_vm(struct kr_vm *vm)
     pthread_mutex_destroy(&vm->lock);
     pthread_mutex_destroy(&vm->package_lock);
     pthread_mutex_destroy(&vm->contexts_lock);
+    kri_native_finish(vm);
     free((char *)(uintptr_t)vm->library);
     free(vm);
 }

@@ -109,7 +109,7 @@ void kri_load_path(struct kri_worker *w, const char *path)
     kr_value name = kri_string(w, path);
     int fd = kri_open_file(w, name, O_RDONLY, 0);
     if (fd < 0)
-        kri_error(w, KRI_E_OPEN_FILE, name, "%s: %s", path, strerror(-fd));
+        kri_error(w, KRI_E_OPEN_FILE, name, "cannot open %s: %s", path, strerror(-fd));
     load_open(w, fd, name, kri_special(w, w->vm->sym.package), false);
 }
 
@@ -184,7 +184,7 @@ static kr_value load_file(struct kri_worker *w, int argc, kr_value *argv)
     struct kr_vm *vm = w->vm;
     kr_value name = kri_path_string(w, argv[0]), path = kri_find_load_file(w, name);
     if (kri_is_nil(path))
-        kri_error(w, KRI_E_OPEN_FILE, argv[0], "file %V not found", argv[0]);
+        kri_error(w, KRI_E_OPEN_FILE, argv[0], "file #P%V not found", argv[0]);
     const kr_value keys[] = {kri_keyword(w, "VERBOSE"), kri_keyword(w, "PACKAGE"), kri_keyword(w, "PRINT"), kri_keyword(w, "ENTRY"),
                              kri_keyword(w, "SYMBOL-INPUT"), kri_keyword(w, "SYMBOL-OUTPUT"), kri_keyword(w, "LD-OPTION")};
     kri_check_keys(w, argc, argv, 1, keys, 7);
@@ -203,7 +203,7 @@ static kr_value load_file(struct kri_worker *w, int argc, kr_value *argv)
         announce(w, ";; txtloading ", path);
     int fd = kri_open_file(w, path, O_RDONLY, 0);
     if (fd < 0)
-        kri_error(w, KRI_E_OPEN_FILE, path, "%s: %s", kri_path_text(path), strerror(-fd));
+        kri_error(w, KRI_E_OPEN_FILE, path, "cannot open %s: %s", kri_path_text(path), strerror(-fd));
     load_open(w, fd, path, package, !kri_is_nil(kri_arg_key(argc, argv, 1, keys[2], KRI_NIL)));
     return vm->sym.t;
 }

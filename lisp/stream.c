@@ -664,13 +664,13 @@ bool kri_stream_read_line(struct kri_worker *w, kr_value stream, struct kri_text
     while (more) {
         unsigned char *from = st->bytes + st->pos, *nl = memchr(from, '\n', st->end - st->pos);
         size_t n = nl ? (size_t)(nl - from) : st->end - st->pos, room = nl ? n : n + st->size;
-        any = true;
         if (room > t->cap - t->n) { /* make room without the lock, then look again; for what follows a part of a line, too, so that it stays whole */
             kri_unlock(&st->lock);
             kri_text_reserve(w, t, room);
             more = kri_stream_lock_filled(w, stream, st);
             continue;
         }
+        any = true;
         memcpy(t->p + t->n, from, n);
         t->n += n;
         st->pos += n + (nl != NULL);
@@ -685,6 +685,17 @@ bool kri_stream_read_line(struct kri_worker *w, kr_value stream, struct kri_text
         }
     }
     return any;
+}
+
+size_t kri_stream_unread(struct kri_worker *w, kr_value stream)
+{
+    struct kri_stream *st = kri_stream_state(w->vm, resolve(w, stream, true));
+    if (!st)
+        return 0;
+    kri_lock(w, &st->lock);
+    size_t n = st->end - st->pos;
+    kri_unlock(&st->lock);
+    return n;
 }
 
 uint64_t kri_stream_line(struct kri_worker *w, kr_value stream)

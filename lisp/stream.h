@@ -89,6 +89,7 @@ void kri_stream_ungetc(struct kri_worker *w, kr_value stream, int c);
 size_t kri_stream_read(struct kri_worker *w, kr_value stream, char *to, size_t n); /* at least one byte; 0 at the end */
 /* A line without its newline into T; false at the end. *NEWLINE (or NULL): it ended with one. */
 bool kri_stream_read_line(struct kri_worker *w, kr_value stream, struct kri_text *t, bool *newline);
+size_t kri_stream_unread(struct kri_worker *w, kr_value stream); /* bytes in the buffer */
 uint64_t kri_stream_line(struct kri_worker *w, kr_value stream);
 /* For scanners: lock ST, the state of STREAM (a resolved input stream), with at least one unread byte, or return false,
  * unlocked, at the end. Between this and the unlock: no allocation, no error. */

@@ -73,7 +73,8 @@ struct kri_marker {
     struct block *weak;              /* weak cells met, chained through below */
     struct kri_chunk *touched[TOUCHED_CACHE]; /* chunks whose `touched` was set, by the low bits of their number */
     struct tally tally;
-    unsigned ticks, at;
+    unsigned ticks;
+    unsigned at, waiting;            /* of the ring: where the next goes, how many are in it */
     struct kri_cell *ring[RING];
     _Alignas(64) char pad[];
 };
@@ -449,8 +450,8 @@ static inline bool mark(struct kri_marker *m, struct kri_cell *c, struct tally *
 static inline void mark_and_scan(struct kri_marker *m, struct kri_cell *c)
 {
     struct tally tally = {0, 0}; /* in registers: the store of a mark byte may alias what is in memory */
-    while (c && mark(m, c, &tally))
-        c = scan_cell(m, c);
+    while (mark(m, c, &tally) && (c = scan_cell(m, c)) != NULL)
+        ;
     m->tally.cells += tally.cells;
     m->tally.bytes += tally.bytes;
 }
@@ -478,35 +479,33 @@ static inline void prefetch_cell(struct kri_cell *c)
     __builtin_prefetch((const void *)kri_mark_byte(c), 1);
 }
 
-/* C goes into the ring (or NULL, to drain it), the oldest one out comes. */
-static inline struct kri_cell *through_ring(struct kri_marker *m, struct kri_cell *c)
+/* What waits longest in the ring, which is not empty. */
+static inline struct kri_cell *leave_ring(struct kri_marker *m)
 {
-    struct kri_cell *old = m->ring[m->at];
-    m->ring[m->at] = c;
-    m->at = (m->at + 1) % RING;
-    return old;
+    struct kri_cell *c = m->ring[(m->at - m->waiting) % RING];
+    m->waiting--;
+    return c;
 }
 
-/* Until stack and ring are empty. */
+/* Until stack and ring are empty. A cell leaves the ring when that is full, or when the stack has nothing to send after it: a
+ * list whose cells lie apart does not wait for company. */
 static void drain(struct kri_marker *m)
 {
-    for (unsigned empty = 0; empty <= RING;) { /* what leaves the ring last may push more */
-        struct kri_cell *c = NULL;
-        if (m->sp == m->base && !pop_block(m)) {
-            empty++;
-        } else {
+    for (;;) {
+        if (KRI_LIKELY(m->sp != m->base) || pop_block(m)) {
             uintptr_t entry = *--m->sp;
             if (KRI_UNLIKELY(entry >> ENTRY_ADDRESS_BITS)) {
                 scan_range(m, entry);
                 continue;
             }
-            empty = 0;
-            c = (struct kri_cell *)entry;
-            prefetch_cell(c);
+            prefetch_cell((struct kri_cell *)entry);
+            m->ring[m->at++ % RING] = (struct kri_cell *)entry;
+            if (++m->waiting < RING)
+                continue;
+        } else if (m->waiting == 0) {
+            return;
         }
-        c = through_ring(m, c);
-        if (c)
-            mark_and_scan(m, c);
+        mark_and_scan(m, leave_ring(m));
         if (KRI_UNLIKELY(++m->ticks >= SHARE_TICKS))
             look_around(m);
     }
@@ -742,8 +741,10 @@ static void walk_marked(struct kri_heap *heap, void (*f)(struct kri_marker *m, s
 
 static void rescan_cell(struct kri_marker *m, struct kri_cell *c)
 {
-    mark_and_scan(m, scan_cell(m, c));
-    /* Most have nothing new to say, and draining takes a turn of the ring. */
+    struct kri_cell *next = scan_cell(m, c);
+    if (next)
+        mark_and_scan(m, next);
+    /* Most have nothing new to say. */
     while (m->top == m->bottom && m->sp > m->base && m->sp[-1] == entry_address(m->sp[-1]) &&
            kri_marked((struct kri_cell *)m->sp[-1]))
         m->sp--;

@@ -34,7 +34,7 @@ struct kri_worker {
 
     /* -- limits: poisoned by requesters, see Note [requests] -- */
     kri_atomic lisp_limit;                    /* a frame must end at or below it; 0 when poisoned */
-    kri_atomic native_limit;                  /* the native stack must stay above it; all ones when poisoned */
+    kri_atomic native_limit;                  /* below it the native stack is low, and further down exhausted; all ones when poisoned */
 
     struct kr_context *ctx;                   /* the context this worker runs */
     struct kr_vm *vm;
@@ -109,6 +109,8 @@ void kri_set_native_bounds(struct kri_worker *w, void *base, void *limit);
 /* True when the native stack is too deep for recursive C code to go on (128 KB are kept in hand). Clears false alarms
  * made by poison. */
 bool kri_native_exhausted_slow(struct kri_worker *w);
+/* True when native code should go on as bytecode: the stack is deep, though not yet so deep. Clears false alarms likewise. */
+bool kri_native_low_slow(struct kri_worker *w);
 /* Give two thirds of the reserve to the handlers of a stack overflow (RELAXED), or take it back. */
 void kri_native_relax(struct kri_worker *w, bool relaxed);
 static inline bool kri_native_exhausted(struct kri_worker *w)
