@@ -17,6 +17,20 @@ static const struct kri_builtin *const *const builtin_tables[] = {
 #undef TABLE
 };
 
+const char *kri_builtin_area(kri_builtin_fn fn)
+{
+    static const char *const names[] = {
+#define TABLE(name) #name,
+#include "lisp/builtins.def"
+#undef TABLE
+    };
+    for (size_t i = 0; i < sizeof builtin_tables / sizeof *builtin_tables; i++)
+        for (const struct kri_builtin *const *b = builtin_tables[i]; *b; b++)
+            if ((*b)->fn == fn)
+                return names[i];
+    return NULL;
+}
+
 /* ---- roots; the world is stopped ---- */
 
 static void mark_roots(struct kri_heap *heap, struct kri_marker *m)
