@@ -51,7 +51,7 @@ $B/lisp/vm.o: KR_CFLAGS += -fno-gcse -fno-crossjumping --param max-goto-duplicat
 endif
 
 # The core library, in the order of loading, is compiled by an executable without it and linked in.
-CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l stream.l system.l unix.l thread.l debug.l autoload.l toplevel.l)
+CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l condition.l stream.l system.l module.l unix.l thread.l debug.l autoload.l document.l toplevel.l)
 AUTO := $(wildcard lib/auto/*.l)
 $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 	@echo "  LD $@"
@@ -73,6 +73,10 @@ $B/karakuri: $(REPL) $B/libkarakuri.a
 bin/karakuri: $B/karakuri
 	@mkdir -p bin
 	cp $< $@.new && mv $@.new $@
+
+# The reference manual, from the docstrings: build/manual/index.html and build/manual/karakuri.info.
+doc: bin/karakuri
+	bin/karakuri --script doc/manual.l build/manual
 
 run: bin/karakuri
 	bin/karakuri

@@ -132,6 +132,9 @@ struct kri_frames {
     kr_value function;
     const struct kri_code *code;
     const kr_value *registers; /* the parameters at least */
+    kr_value *writable;        /* of bytecode: all registers; else NULL */
+    const kri_instruction *at; /* the instruction after the one it is at, of CODE or of its twin */
+    const kr_value *entered;   /* the pseudo-frame of an entry from C between the frame before and this one, or NULL */
     unsigned line;
 };
 void kri_frames_begin(struct kri_frames *f, struct kr_context *ctx);
