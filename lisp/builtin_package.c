@@ -130,6 +130,12 @@ KR_BUILTIN(set, "set", "(symbol value)",
     return argv[1];
 }
 
+KR_BUILTIN(has_value, "lisp::%has-value", "(symbol)", "T if SYMBOL has a value now; unlike boundp it loads no module.")
+{
+    kri_arg_symbol(w, argv, 0);
+    return kri_bool(w, !kri_eq(kri_special(w, argv[0]), KRI_UNBOUND));
+}
+
 KR_BUILTIN(boundp, "boundp", "(symbol)", "T if SYMBOL has a value as a special or global variable.")
 {
     kr_value v = kri_special(w, kri_arg_symbol(w, argv, 0));
@@ -465,7 +471,7 @@ KR_BUILTIN(apropos_list, "apropos-list", "(string &optional package)",
 
 const struct kri_builtin *const kri_builtins_package[] = {
     &intern_def, &find_symbol_def, &make_symbol_def, &gensym_def, &gentemp_def, &symbol_name_def, &symbol_package_def, &symbol_plist_def,
-    &symbol_value_def, &set_def, &boundp_def, &makunbound_def, &symbolp_def, &keywordp_def, &get_def, &putprop_def, &remprop_def, &packagep_def,
+    &symbol_value_def, &set_def, &boundp_def, &has_value_def, &makunbound_def, &symbolp_def, &keywordp_def, &get_def, &putprop_def, &remprop_def, &packagep_def,
     &find_package_def, &list_all_packages_def, &make_package_def, &rename_package_def, &package_name_def, &package_nicknames_def,
     &package_use_list_def, &package_used_by_list_def, &package_shadowing_symbols_def, &export_def, &unexport_def, &import_def, &shadow_def,
     &shadowing_import_def, &use_package_def, &unuse_package_def, &unintern_def, &in_package_def, &package_symbols_def,

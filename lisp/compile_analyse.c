@@ -11,6 +11,8 @@ struct kri_node *kri_node_new(struct kri_compiler *c, enum kri_node_op op, size_
     n->op = (uint8_t)op;
     n->kids = (uint32_t)kids;
     n->line = c->line;
+    n->form = c->here;
+    n->outer = c->outer;
     return n;
 }
 
@@ -796,6 +798,7 @@ struct kri_node *kri_analyse(struct kri_compiler *c, kr_value form)
     if (kri_native_exhausted(c->w))
         kri_error(c->w, KRI_E_STACK, KRI_NIL, "forms nested too deeply");
     unsigned line = c->line;
+    kr_value inside = c->here, outer = c->outer;
     for (;;) {
         if (!kri_is_cons(form))
             return kri_is_symbol(form) ? analyse_symbol(c, form) : kri_node_const(c, form);
@@ -804,7 +807,11 @@ struct kri_node *kri_analyse(struct kri_compiler *c, kr_value form)
             c->line = here;
         bool again;
         kr_value expansion;
+        c->outer = inside;
+        c->here = form;
         struct kri_node *n = analyse_form(c, form, &again, &expansion);
+        c->here = inside;
+        c->outer = outer;
         if (!again) {
             c->line = line ? line : c->line;
             return n;

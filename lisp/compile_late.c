@@ -266,4 +266,19 @@ void kri_macro_changed(struct kri_worker *w, kr_value symbol, kr_value old, kr_v
             renew(w, kri_car(users));
 }
 
-const struct kri_builtin *const kri_builtins_late[] = {&leave_attempt_def, &compile_late_def, NULL};
+KR_BUILTIN(note_macro_users, "lisp::%note-macro-users", "(users)",
+           "Note in *macro-users* what a module of native code was compiled with: USERS is a list of (symbol function-name..). Returns nil.")
+{
+    kr_value table = kri_special(w, w->vm->sym.macro_users);
+    if (!kri_has_class(table, KRI_CLASS_HASH_TABLE))
+        return KRI_NIL;
+    for (kr_value l = argv[0]; kri_is_cons(l); l = kri_cdr(l)) {
+        kr_value users = call_named(w, "GETHASH", 2, kri_car(kri_car(l)), table, KRI_NIL);
+        for (kr_value names = kri_cdr(kri_car(l)); kri_is_cons(names); names = kri_cdr(names))
+            users = kri_cons(w, kri_car(names), users);
+        call_named(w, "SETHASH", 3, kri_car(kri_car(l)), table, users);
+    }
+    return KRI_NIL;
+}
+
+const struct kri_builtin *const kri_builtins_late[] = {&note_macro_users_def, &leave_attempt_def, &compile_late_def, NULL};

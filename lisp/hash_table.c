@@ -750,6 +750,18 @@ KR_BUILTIN(hash_install, "lisp::%hash-install", "(table version keys values coun
     return w->vm->sym.t;
 }
 
+KR_BUILTIN(hash_adopt, "lisp::%hash-adopt", "(table fresh)",
+           "Make TABLE, an instance that nobody uses yet, what FRESH is, a table of make-hash-table that is not used otherwise. Returns TABLE.")
+{
+    struct table *t = table_arg(w, argv, 0), *from = table_arg(w, argv, 1);
+    kr_value *to = &t->key, *source = &from->key;
+    for (size_t i = 0; &to[i] < &t->lock; i++)
+        kri_store(w, &t->head, &to[i], kri_slot(&source[i]));
+    kri_store(w, &t->head, &t->index, kri_slot(&from->index));
+    kri_store_release(lock_word(t), 0);
+    return argv[0];
+}
+
 /* ---- weak tables ----
  *
  * Note [weak tables]. The keys and values of a table of class weak-hash-table lie in weak vectors, which the collector does not look
@@ -821,5 +833,5 @@ const struct kri_builtin *const kri_builtins_hash[] = {
     &gethash_def, &sethash_def, &remhash_def, &clrhash_def, &make_hash_table_def, &hash_table_p_def, &hash_table_test_def,
     &hash_table_weakness_def, &hash_places_def,
     &hash_entries_def, &hash_look_def, &hash_place_def, &hash_same_def, &hash_crowded_def, &hash_extend_def,
-    &hash_commit_def, &hash_install_def, NULL,
+    &hash_commit_def, &hash_install_def, &hash_adopt_def, NULL,
 };
