@@ -35,7 +35,6 @@ register uintptr_t kri_stack_pointer __asm__("sp");
 #define JUMP(n) goto KRI_PASTE(i, n)
 #define NEXT break
 #define SITE() (rec.frame.site = &sites[SITES + PC])
-#define SYNC_ROOTS() ((void)0) /* registers are C locals */
 #define SYNC_HERE() (FRAME(), SITE(), w->ctx->native = &rec.frame)
 
 #define KRI_THROW(tag, value)                      \

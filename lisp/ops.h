@@ -3,8 +3,7 @@
  *
  * The macros expect of the tier: R(n) a register, NEXT, which ends the instruction (each fast path ends with its own, since a join would
  * cost the loop a test of what is known already), and before what may collect, raise or call SYNC() or SYNC_HERE(). SYNC() stands where nothing
- * has been done yet that must not be done twice: native code's fast version leaves there for the complete one, which does the instruction anew.
- * SYNC_ROOTS() stands before what may collect but raises nothing: the collector then knows where the Lisp stack ends. */
+ * has been done yet that must not be done twice: native code's fast version leaves there for the complete one, which does the instruction anew. */
 #ifndef KRI_LISP_OPS_H
 #define KRI_LISP_OPS_H
 
@@ -78,7 +77,6 @@ static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
     do {                                                                                           \
         if (KRI_UNLIKELY(w->run == w->run_end))                                                    \
             SYNC_HERE();                                                                           \
-        SYNC_ROOTS();                                                                              \
         struct kri_cell *c_ = kri_alloc_pair(w, KRI_CLASS_CONS, (x), (y));                         \
         if (KRI_LIKELY(c_ != NULL)) {                                                              \
             R(a) = kri_value_of(c_);                                                               \

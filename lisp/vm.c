@@ -75,7 +75,6 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
 #define JUMP(distance) (pc += (distance))
 #define SYNC() (ctx->base = base, ctx->pc = pc)
 #define SYNC_HERE SYNC
-#define SYNC_ROOTS SYNC
 #define NEXT                                \
     do {                                    \
         i = *pc++;                          \
