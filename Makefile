@@ -18,6 +18,9 @@ CFLAGS_tsan    := -O1 -g -DKRI_DEBUG -fsanitize=thread
 CFLAGS_stores  := -O1 -g -DKRI_DEBUG -DKRI_CHECK_STORES
 KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -pthread -I. $(CFLAGS_$(MODE)) \
              -DKRI_LIBRARY='"$(PREFIX)/share/karakuri"' $(CFLAGS)
+ifneq ($(findstring clang,$(CC)),)
+KR_CFLAGS += -Wno-gnu-variable-sized-type-not-at-end # every object begins with a cell's header, which has no size of its own
+endif
 LIBS    := -lgmp -lm -ldl -pthread
 
 SRC  := $(wildcard runtime/*.c lisp/*.c)
