@@ -277,7 +277,7 @@ static bool eval_call(struct kri_worker *w, kr_value form, kr_value f, int *argc
     return true;
 }
 
-static bool situation_holds(struct kri_worker *w, kr_value situations)
+bool kri_situation_holds(struct kri_worker *w, kr_value situations)
 {
     kri_list_length(w, situations); /* for its error, if it is circular */
     for (; kri_is_cons(situations); situations = kri_cdr(situations)) {
@@ -323,7 +323,7 @@ static bool eval_step(struct kri_worker *w, kr_value form, kr_value *value, int 
         if (kri_eq(head, sym->progn) || (kri_eq(head, sym->eval_when) && kri_is_cons(kri_cdr(form)))) {
             kr_value rest = kri_cdr(form);
             if (kri_eq(head, sym->eval_when)) {
-                bool holds = situation_holds(w, kri_car(rest));
+                bool holds = kri_situation_holds(w, kri_car(rest));
                 rest = holds ? kri_cdr(rest) : KRI_NIL;
             }
             kri_form_length(w, rest, form, KRI_E_LISP_FORM);

@@ -216,6 +216,8 @@ static inline kr_value kri_keep(struct kri_compiler *c, kr_value v)
 kr_value kri_compiler_symbol(struct kri_compiler *c, const char *name);
 /* Elements of a proper list; raises CODE for a dotted one, CIRCULAR for a cycle. */
 size_t kri_form_length(struct kri_worker *w, kr_value list, kr_value form, int code);
+/* Is evaluation among the SITUATIONS of an eval-when? Raises CIRCULAR. */
+bool kri_situation_holds(struct kri_worker *w, kr_value situations);
 
 /* compile_analyse.c */
 typedef struct kri_node *kri_special_form(struct kri_compiler *c, kr_value form, kr_value arguments);

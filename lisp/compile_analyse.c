@@ -1280,7 +1280,7 @@ static struct kri_node *form_declare(struct kri_compiler *c, kr_value form, kr_v
 static struct kri_node *form_eval_when(struct kri_compiler *c, kr_value form, kr_value arguments)
 {
     arguments_between(c, form, 1, SIZE_MAX);
-    if (!memq(c->vm->sym.eval, kri_car(arguments)))
+    if (!kri_situation_holds(c->w, kri_car(arguments)))
         return kri_node_const(c, KRI_NIL);
     return kri_analyse_body(c, kri_cdr(arguments), form);
 }

@@ -32,6 +32,8 @@ KR_BUILTIN(leave_attempt, "lisp::%leave-attempt", "(condition)",
            "The handler of an attempt to compile: leave it with CONDITION. It declines what is not the program's fault: a full stack or "
            "heap, an interrupt.")
 {
+    if (!kri_derivedp(w->vm, argv[0], w->vm->classes[KRI_CLASS_ERROR].object))
+        kri_argument_error(w, 0, argv[0], KRI_E_TYPE_MISMATCH);
     const struct kri_condition *e = (const struct kri_condition *)argv[0].w;
     intptr_t code = kri_is_fixnum(e->code) ? kri_fixnum_value(e->code) : 0;
     if (code == KRI_E_STACK || code == KRI_E_ALLOCATION || code == KRI_E_INTERRUPT)

@@ -227,6 +227,7 @@ void kri_export(struct kri_worker *w, kr_value symbol, kr_value package);
 static inline kr_value kri_symbol_function(struct kr_vm *vm, kr_value sym) { return kri_slot(&kri_symbol_of(vm, sym)->function); }
 bool kri_fboundp(struct kr_vm *vm, kr_value sym);
 kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key);        /* property, NIL without */
+kr_value kri_property(struct kri_worker *w, kr_value object, kr_value key);   /* (key . property), NIL without */
 void kri_putprop(struct kri_worker *w, kr_value object, kr_value value, kr_value key);
 
 /* ---- numbers (lisp/number.c): the generic operations behind the fast paths; they raise NO_NUMBER and kin ---- */
