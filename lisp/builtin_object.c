@@ -24,7 +24,7 @@ KR_BUILTIN(send_message, "send-message", "(object class selector &rest args)",
     kr_value cls = kri_arg_class(w, argv, 1), selector = argv[2];
     if (!kri_derivedp(w->vm, argv[0], cls))
         kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
-    kr_value fn = kri_find_method(w, (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix), selector, NULL);
+    kr_value fn = kri_find_method(w, (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix)), selector, NULL);
     if (kri_is_nil(fn))
         kri_error(w, KRI_E_NO_METHOD, selector, "receiver %V, class %V", argv[0], cls);
     memmove(argv + 1, argv + 3, (size_t)(argc - 3) * sizeof *argv);
@@ -65,14 +65,14 @@ KR_BUILTIN(instantiate, "instantiate", "(class &optional size)",
            "A new instance of CLASS, its slots nil; of a vector class, with SIZE elements (nil, 0 or 0.0). Sends no message.")
 {
     kr_value cls = kri_arg_class(w, argv, 0);
-    unsigned index = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix), builtin = index;
+    unsigned index = (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix)), builtin = index;
     const struct kri_class *c = &w->vm->classes[index];
     while (builtin >= KRI_CLASS_BUILTIN_COUNT)
         builtin = w->vm->classes[builtin].super;
     if (builtin == KRI_CLASS_PACKAGE || builtin == KRI_CLASS_METACLASS || builtin == KRI_CLASS_VECTORCLASS)
         kri_error(w, KRI_E_INSTANTIATE, cls, "%s makes them", builtin == KRI_CLASS_PACKAGE ? "make-package" : "defclass");
     if (argc > 1 && !kri_is_nil(argv[1]) && (c->element == KRI_ELEMENT_NONE || c->fixed_size >= 0))
-        kri_error(w, KRI_E_ARGC, argv[1], "class %V takes no size", kri_metaclass_of(cls)->name);
+        kri_error(w, KRI_E_ARGC, argv[1], "class %V takes no size", kri_slot(&kri_metaclass_of(cls)->name));
     intptr_t size = argc > 1 && !kri_is_nil(argv[1]) ? kri_arg_fixnum(w, argv, 1) : -1;
     if (argc > 1 && size < 0 && c->element != KRI_ELEMENT_NONE)
         kri_error(w, KRI_E_ARRAY_SIZE, argv[1], NULL);
@@ -96,7 +96,7 @@ KR_BUILTIN(become, "become", "(vector class)",
 {
     struct kr_vm *vm = w->vm;
     kr_value cls = kri_arg_class(w, argv, 1);
-    unsigned n = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix);
+    unsigned n = (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix));
     enum kri_element from = kri_element(vm, argv[0]);
     if (from == KRI_ELEMENT_NONE || vm->classes[n].element == KRI_ELEMENT_NONE)
         kri_error(w, KRI_E_USER, argv[0], "vector class or number expected");
@@ -119,7 +119,7 @@ static struct kri_cell *slot_holder(struct kri_worker *w, kr_value *argv, size_t
         kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
     intptr_t i = kri_is_fixnum(argv[2]) ? kri_fixnum_value(argv[2]) : kri_slot_index(vm, cls, argv[2]);
     if (i < 0 || i >= vm->classes[c->cls].slots || vm->classes[c->cls].element != KRI_ELEMENT_NONE)
-        kri_error(w, KRI_E_NO_SLOT, argv[2], "class %V has %V", kri_metaclass_of(cls)->name, kri_slot(&kri_metaclass_of(cls)->vars));
+        kri_error(w, KRI_E_NO_SLOT, argv[2], "class %V has %V", kri_slot(&kri_metaclass_of(cls)->name), kri_slot(&kri_metaclass_of(cls)->vars));
     *index = (size_t)i;
     return c;
 }
@@ -259,7 +259,7 @@ KR_BUILTIN(all_classes, "sys:list-all-classes", "()", "A list of all classes.")
 {
     kr_value list = KRI_NIL;
     for (size_t i = kri_load_acquire(&w->vm->class_count); i-- > 1;)
-        if (!kri_is_nil(w->vm->classes[i].object) && !w->vm->classes[i].superseded)
+        if (!kri_is_nil(w->vm->classes[i].object) && !kri_load_acquire(&w->vm->classes[i].superseded))
             list = kri_cons(w, w->vm->classes[i].object, list);
     return list;
 }

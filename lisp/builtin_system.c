@@ -167,7 +167,7 @@ KR_BUILTIN(heap_census, "sys:heap-census", "()",
     for (size_t i = have; i-- > 0;) {
         kr_value object = vm->classes[top[i].cls].object;
         kr_value name = kri_is_nil(object) ? kri_string(w, top[i].cls == KRI_CLASS_CODE ? "code" : top[i].cls == KRI_CLASS_BOX ? "box" : "internal")
-                                           : kri_metaclass_of(object)->name;
+                                           : kri_slot(&kri_metaclass_of(object)->name);
         list = kri_cons(w, kri_list(w, 3, name, kri_fixnum((intptr_t)top[i].count), kri_fixnum((intptr_t)top[i].bytes)), list);
     }
     return list;

@@ -107,7 +107,7 @@ kr_value kri_compile_method(struct kri_worker *w, kr_value cls, kr_value selecto
     struct kri_compiler c;
     kr_value source = kri_cons(w, w->vm->sym.lambda, kri_cons(w, lambda_list, body));
     kri_compiler_init(&c, w, source);
-    kr_value name = kri_keep(&c, kri_list(w, 2, kri_metaclass_of(cls)->name, selector));
+    kr_value name = kri_keep(&c, kri_list(w, 2, kri_slot(&kri_metaclass_of(cls)->name), selector));
     struct kri_lambda l = {.name = name, .lambda_list = lambda_list, .body = body, .source = source, .method = true,
                            .method_class = cls, .block = KRI_LAMBDA_BLOCK, .block_name = selector};
     return finish(&c, kri_analyse_lambda(&c, &l, source));

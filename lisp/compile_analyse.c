@@ -139,7 +139,7 @@ static struct kri_scope *find_variable(struct kri_compiler *c, kr_value symbol, 
  * objects that C code relies on: they go through `slot` and `setslot`, which know them. */
 static bool slot_is_direct(struct kr_vm *vm, kr_value cls, uint32_t slot)
 {
-    unsigned cix = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix);
+    unsigned cix = (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix));
     if (slot >= vm->classes[cix].slots || vm->classes[cix].element != KRI_ELEMENT_NONE || slot > 60000)
         return false;
     while (cix >= KRI_CLASS_BUILTIN_COUNT)
@@ -185,7 +185,7 @@ static struct kri_node *slot_node(struct kri_compiler *c, struct kri_scope *s, k
             n->kid[0] = value;
         return kri_node_seal(n);
     }
-    if (slot == 0 && !value && c->vm->classes[kri_fixnum_value(kri_metaclass_of(s->value)->cix)].element != KRI_ELEMENT_NONE) {
+    if (slot == 0 && !value && c->vm->classes[kri_fixnum_value(kri_slot(&kri_metaclass_of(s->value)->cix))].element != KRI_ELEMENT_NONE) {
         struct kri_node *l = call_node(c, kri_compiler_symbol(c, "LENGTH"), 1); /* a vector's only slot is in its header */
         l->kid[0] = var_node(c, s->var);
         return l;

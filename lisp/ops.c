@@ -17,7 +17,7 @@ kr_value kri_op_function(struct kri_worker *w, kr_value symbol)
 
 _Noreturn KRI_COLD void kri_op_bad_self(struct kri_worker *w, kr_value self, kr_value cls)
 {
-    kri_error(w, KRI_E_TYPE_MISMATCH, self, "self of a method of %V, an object of that class expected", kri_metaclass_of(cls)->name);
+    kri_error(w, KRI_E_TYPE_MISMATCH, self, "self of a method of %V, an object of that class expected", kri_slot(&kri_metaclass_of(cls)->name));
 }
 
 _Noreturn KRI_COLD void kri_op_constant(struct kri_worker *w, kr_value symbol) { kri_error(w, KRI_E_CONSTANT, symbol, NULL); }

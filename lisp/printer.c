@@ -339,12 +339,12 @@ static void open_unreadable(struct printer *p, kr_value v)
     puts_(p, "#<");
     if (kri_is_nil(cls))
         puts_(p, "%cell");
-    else if (kri_is_symbol(kri_metaclass_of(cls)->name))
-        print_symbol(p, kri_metaclass_of(cls)->name);
+    else if (kri_is_symbol(kri_slot(&kri_metaclass_of(cls)->name)))
+        print_symbol(p, kri_slot(&kri_metaclass_of(cls)->name));
     print_address(p, v);
 }
 
-static kr_value slot_names(struct printer *p, kr_value v) { return kri_metaclass_of(kri_class_of(p->vm, v))->vars; }
+static kr_value slot_names(struct printer *p, kr_value v) { return kri_slot(&kri_metaclass_of(kri_class_of(p->vm, v))->vars); }
 
 /* *print-object*: #J(class value ..); *print-structure*: #s(class slot value ..). */
 static void print_slots(struct printer *p, kr_value v)
@@ -354,7 +354,7 @@ static void print_slots(struct printer *p, kr_value v)
     size_t n = p->vm->classes[c->cls].slots;
     puts_(p, p->as_object ? "#J(" : "#s(");
     p->depth++;
-    print_symbol(p, kri_metaclass_of(kri_class_of(p->vm, v))->name);
+    print_symbol(p, kri_slot(&kri_metaclass_of(kri_class_of(p->vm, v))->name));
     for (size_t i = 0; i < n; i++) {
         if (!p->as_object) {
             put(p, ' ');
@@ -390,7 +390,7 @@ static void print_particulars(struct printer *p, kr_value v)
         }
     } else if (is_a(p, v, KRI_CLASS_METACLASS)) {
         put(p, ' ');
-        print_symbol(p, kri_metaclass_of(v)->name);
+        print_symbol(p, kri_slot(&kri_metaclass_of(v)->name));
     } else if (kri_is_package(v)) {
         put(p, ' ');
         kr_value names = kri_package_of(v)->names;

@@ -1022,10 +1022,10 @@ static kr_value read_instance(struct reader *r, bool named)
     kr_value name = kri_is_cons(l) ? kri_car(l) : KRI_NIL, cls = kri_is_symbol(name) ? kri_special(w, name) : name;
     if (!kri_is_class(vm, cls))
         read_error(r, KRI_E_NO_CLASS, name, "the class of an instance");
-    unsigned index = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix);
+    unsigned index = (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix));
     if (vm->classes[index].element != KRI_ELEMENT_NONE || !may_instantiate(vm, index))
         read_error(r, KRI_E_READ_OBJECT, name, "no instance of this class can be read");
-    kr_value instance = kri_instantiate(w, cls, -1), vars = kri_metaclass_of(cls)->vars;
+    kr_value instance = kri_instantiate(w, cls, -1), vars = kri_slot(&kri_metaclass_of(cls)->vars);
     struct kri_cell *c = kri_ptr(instance);
     size_t slots = vm->classes[c->cls].slots, i = 0;
     for (l = kri_cdr(l); kri_is_cons(l); l = kri_cdr(l)) {
