@@ -589,6 +589,7 @@ static kr_value expand_backquote(struct reader *r, kr_value x)
     struct kri_worker *w = r->w;
     const struct kri_symbols *sym = &r->vm->sym;
     check_depth(r);
+    kri_poll(w); /* nested backquotes grow exponentially */
     if (is_marker(x, MARK_COMMA))
         return marked(x);
     if (is_marker(x, MARK_SPLICE))

@@ -38,7 +38,8 @@ struct kr_vm {
 
     struct kr_ref *refs;              /* handles; guarded by lock */
     kr_value roots;                   /* list of values kept for the VM's life */
-    kr_value finalizers;              /* list of (weak-pointer address . function); guarded by lock */
+    kr_value finalizers;              /* functions by address (builtin_system.c); guarded by lock */
+    size_t finalizer_count;           /* how many; guarded by lock */
     void *threads;                    /* lisp/builtin_thread.c */
     unsigned max_threads;
     bool running;                     /* the world is made: hooks may run Lisp */

@@ -1,5 +1,6 @@
-/* target.c -- the entry for libFuzzer, and for AFL++ through its driver for the same: one input, one VM. The first byte says what
- * happens to the rest: it is read and printed (r), or evaluated (anything else). See README. */
+/* target.c -- the entry for libFuzzer, and for AFL++ through its driver for the same. The first byte of an input says what happens
+ * to the rest: it is read and printed (r), or evaluated (anything else). A VM serves REUSE inputs, or as many as the environment's
+ * FUZZ_REUSE says: 1 makes a crash depend on its input alone. See README. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #include <time.h>
 #include "karakuri.h"
 
-enum { HEAP = 64 << 20, MILLISECONDS = 300 };
+enum { HEAP = 64 << 20, MILLISECONDS = 300, REUSE = 200 };
 
 /* What would end, block or leave the process. */
 static const char setup[] =
@@ -60,23 +61,41 @@ static void run(kr_context *ctx, const uint8_t *data, size_t size)
     } else {
         kr_print(ctx, v, report, sizeof report);
     }
-    kr_collect(ctx);
     free(text);
+}
+
+static kr_vm *vm;
+static kr_context *ctx;
+static unsigned age; /* inputs that the VM has seen */
+
+/* The VM for the next input; NULL if there is none. */
+static kr_context *vm_for_input(void)
+{
+    const kr_config config = {.heap_limit = HEAP, .stack_limit = 4 << 20, .markers = 1, .stress = 500};
+    const char *reuse = getenv("FUZZ_REUSE");
+
+    if (ctx && ++age >= (reuse ? strtoul(reuse, NULL, 10) : REUSE)) {
+        kr_vm_free(ctx);
+        ctx = NULL;
+    }
+    if (!ctx) {
+        age = 0;
+        if (kr_vm_new(&config, &vm, &ctx) != KR_OK)
+            return NULL;
+        if (kr_eval_string(ctx, setup, NULL) != KR_OK || kr_eval_string(ctx, reading, NULL) != KR_OK)
+            abort();
+    }
+    return ctx;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const kr_config config = {.heap_limit = HEAP, .stack_limit = 4 << 20, .markers = 1, .stress = 500};
     struct watch w = {.lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
     pthread_t thread;
-    kr_vm *vm;
-    kr_context *ctx;
 
-    if (size == 0 || kr_vm_new(&config, &vm, &ctx) != KR_OK)
+    if (size == 0 || !(w.ctx = vm_for_input()))
         return 0;
-    if (kr_eval_string(ctx, setup, NULL) != KR_OK || kr_eval_string(ctx, reading, NULL) != KR_OK)
-        abort();
-    w.ctx = ctx;
+    size_t scope = kr_scope_begin(ctx);
     if (pthread_create(&thread, NULL, watch, &w) != 0)
         abort();
     run(ctx, data, size);
@@ -85,6 +104,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pthread_cond_signal(&w.done);
     pthread_mutex_unlock(&w.lock);
     pthread_join(thread, NULL);
-    kr_vm_free(ctx);
+    kr_scope_end(ctx, scope);
     return 0;
 }
