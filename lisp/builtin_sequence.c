@@ -740,10 +740,10 @@ static struct pair pair(struct kri_worker *w, int argc, kr_value *argv)
 {
     const struct kri_symbols *s = &w->vm->sym;
     struct pair p = {.test = KRI_TEST_EQL};
-    const kr_value allowed[] = {s->k_start1, s->k_end1, s->k_start2, s->k_end2, s->k_test, s->k_test_not, s->k_key};
-    kri_check_keys(w, argc, argv, 2, allowed, 7);
+    const kr_value allowed[] = {s->k_start1, s->k_end1, s->k_start2, s->k_end2, s->k_test, s->k_test_not, s->k_key, s->k_from_end};
+    kri_check_keys(w, argc, argv, 2, allowed, 8);
     p.test = kri_test_of(w->vm, kri_arg_key(argc, argv, 2, s->k_test, KRI_NIL));
-    if (p.test == KRI_TEST_STRING || !kri_is_nil(kri_arg_key(argc, argv, 2, s->k_test_not, KRI_NIL)) ||
+    if (!kri_is_nil(kri_arg_key(argc, argv, 2, s->k_from_end, KRI_NIL)) || p.test == KRI_TEST_STRING || !kri_is_nil(kri_arg_key(argc, argv, 2, s->k_test_not, KRI_NIL)) ||
         !kri_is_nil(kri_arg_key(argc, argv, 2, s->k_key, KRI_NIL)))
         p.test = KRI_TEST_OTHER;
     kr_value v[2] = {argv[0], argv[1]};
@@ -762,8 +762,8 @@ static struct pair pair(struct kri_worker *w, int argc, kr_value *argv)
     return p;
 }
 
-KR_BUILTIN(search_, "search", "(part sequence &key start1 end1 start2 end2 test test-not key)",
-           "Return the index at which PART (from START1 up to END1) first occurs in SEQUENCE (from START2 up to END2), or NIL.")
+KR_BUILTIN(search_, "search", "(part sequence &key from-end start1 end1 start2 end2 test test-not key)",
+           "Return the index at which PART (from START1 up to END1) first occurs in SEQUENCE (from START2 up to END2), with FROM-END last, or NIL.")
 {
     struct pair p = pair(w, argc, argv);
     size_t n = p.to1 - p.from1, ticks = 0;
@@ -779,8 +779,9 @@ KR_BUILTIN(search_, "search", "(part sequence &key start1 end1 start2 end2 test 
     return KRI_NIL;
 }
 
-KR_BUILTIN(mismatch, "mismatch", "(sequence1 sequence2 &key start1 end1 start2 end2 test test-not key)",
-           "Return the index in SEQUENCE1 at which it first differs from SEQUENCE2 (the end of the shorter counts), or NIL.")
+KR_BUILTIN(mismatch, "mismatch", "(sequence1 sequence2 &key from-end start1 end1 start2 end2 test test-not key)",
+           "Return the index in SEQUENCE1 at which it first differs from SEQUENCE2 (the end of the shorter counts), or NIL. With FROM-END the ends are "
+           "compared first, and the result is 1 + the index of the last difference.")
 {
     struct pair p = pair(w, argc, argv);
     size_t n = p.to1 - p.from1, m = p.to2 - p.from2, ticks = 0;
