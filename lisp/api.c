@@ -424,7 +424,7 @@ static kr_value frames_text(struct kri_worker *w, void *arg) { return kri_backtr
 static size_t plain_message(kr_context *ctx, kr_value c, char *buffer, size_t size)
 {
     struct kr_vm *vm = ctx->vm;
-    if (!kri_is_pointer(c) || !kri_derivedp(vm, c, vm->classes[KRI_CLASS_ERROR].object))
+    if (!kri_is_pointer(c) || !kri_derivedp(vm, c, vm->classes[KRI_CLASS_CONDITION].object))
         return 0;
     kr_value message = kri_slot(&((struct kri_condition *)c.w)->message);
     if (!kri_is_string(vm, message) || size == 0)
@@ -470,7 +470,6 @@ struct definition {
 static kr_value define(struct kri_worker *w, void *arg)
 {
     const struct definition *d = arg;
-    struct kr_vm *vm = w->vm;
     kr_value symbol = kri_symbol_named(w, d->name, true);
     if (kri_is_nil(symbol))
         kri_error(w, KRI_E_NO_SYMBOL, symbol, "the name of a function");
@@ -479,8 +478,7 @@ static kr_value define(struct kri_worker *w, void *arg)
     h->fn = d->host.fn;
     h->user = d->host.user;
     kri_store(w, kri_ptr(fn), &kri_function_of(fn)->captured[0], kri_value_of(h));
-    struct kri_symbol *s = kri_symbol_of(vm, symbol);
-    kri_store(w, &s->head, &s->function, fn);
+    kri_set_function(w, symbol, fn);
     return symbol;
 }
 
@@ -501,7 +499,7 @@ void kr_reraise(kr_context *ctx, kr_value condition)
 {
     struct kri_worker *w = ctx->worker;
     enter(ctx);
-    if (kri_is_pointer(condition) && kri_derivedp(ctx->vm, condition, ctx->vm->classes[KRI_CLASS_ERROR].object))
+    if (kri_is_pointer(condition) && kri_derivedp(ctx->vm, condition, ctx->vm->classes[KRI_CLASS_CONDITION].object))
         kri_raise(w, condition);
     if (!kri_is_nil(condition))
         kri_error(w, KRI_E_TYPE_MISMATCH, condition, "a condition expected");

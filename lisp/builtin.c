@@ -102,8 +102,7 @@ void kri_define_builtin(struct kri_worker *w, const struct kri_builtin *b)
     kr_value symbol = kri_intern(w, upper, n, package);
     if (!internal)
         kri_export(w, symbol, package);
-    struct kri_symbol *s = kri_symbol_of(vm, symbol);
-    kri_store(w, &s->head, &s->function, kri_make_builtin(w, symbol, b->fn, b->arglist, b->doc));
+    kri_set_function(w, symbol, kri_make_builtin(w, symbol, b->fn, b->arglist, b->doc));
 }
 
 kr_value kri_arg_key(int argc, const kr_value *argv, int from, kr_value key, kr_value otherwise)

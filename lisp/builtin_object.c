@@ -5,7 +5,7 @@
 #include "lisp/stream.h"
 
 /* Slots of hash tables (lisp/hash_table.c). */
-enum { SLOT_HASH_FUNCTION = 4, SLOT_TEST_FUNCTION = 5, SLOT_LOCK = 11 };
+enum { SLOT_HASH_FUNCTION = 4, SLOT_TEST_FUNCTION = 5, SLOT_LOCK = 11, SLOT_INDEX = 12 };
 
 KR_BUILTIN(send, "send", "(object selector &rest args)",
            "Send OBJECT the message SELECTOR with ARGS: call the method found in its class or the nearest superclass, else "
@@ -177,7 +177,8 @@ static bool settable(struct kri_worker *w, const struct kri_cell *c, size_t i, k
     case KRI_CLASS_BROADCAST_STREAM:
         return i == 0 || i >= vm->classes[KRI_CLASS_STREAM].slots || !kri_stream_state(vm, kri_value_of(c));
     case KRI_CLASS_HASH_TABLE:
-        return i != SLOT_LOCK;
+    case KRI_CLASS_WEAK_HASH_TABLE:
+        return i != SLOT_LOCK && i != SLOT_INDEX;
     case KRI_CLASS_RATIO:
         return kri_is_integer(value) && (i == 0 || !kri_eq(value, kri_fixnum(0)));
     default:

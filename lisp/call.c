@@ -15,6 +15,11 @@ static void entry_push(struct kri_worker *w, struct kri_entry *e, kr_value *reco
     e->base = ctx->base;
     e->top = ctx->top;
     e->pc = ctx->pc;
+    e->callee = w->callee;
+    e->compiler = ctx->compiler;
+    ctx->compiler = NULL;
+    e->native = ctx->native;
+    e->region = ctx->region;
     e->locals = kri_load_relaxed(&ctx->locals_count);
     e->barrier = barrier;
     record[0] = kri_tag_pointer(ctx->handler);
@@ -30,6 +35,7 @@ static void entry_pop(struct kr_context *ctx, struct kri_entry *e, struct kri_se
 {
     ctx->handler = kri_op_previous(e->handler);
     ctx->entry = e->prev;
+    ctx->compiler = e->compiler;
     ctx->base = e->base;
     ctx->top = e->top;
     ctx->pc = e->pc;
@@ -37,8 +43,13 @@ static void entry_pop(struct kr_context *ctx, struct kri_entry *e, struct kri_se
         kri_segment_unlink_to(ctx, segment);
 }
 
-/* Unwinding has come to E: no C function that was called from it goes on, so what they kept as hosts goes. */
-static void drop_locals(struct kr_context *ctx, const struct kri_entry *e) { kri_store_relaxed(&ctx->locals_count, e->locals); }
+/* Unwinding has come to E: no C function that was called from it goes on, so what they kept as hosts goes, and no native code does. */
+static void drop_newer(struct kr_context *ctx, const struct kri_entry *e)
+{
+    kri_store_relaxed(&ctx->locals_count, e->locals);
+    ctx->native = e->native;
+    ctx->region = e->region;
+}
 
 /* Not inlined: gcc's setjmp and longjmp may not meet in one function. */
 _Noreturn static KRI_NOINLINE void unwind_on(struct kri_worker *w)
@@ -89,9 +100,9 @@ _Noreturn void kri_throw(struct kri_worker *w, kr_value tag, kr_value value)
 
 enum { ENTRY_WORDS = KRI_FRAME_LINK + KRI_HANDLER_WORDS + KRI_FRAME_LINK };
 
-/* Run bytecode FN. The Lisp stack gets a pseudo-frame (its registers 0..3 are the entry's handler record, 4 the start of
+/* Run bytecode FN; ARRANGED: the arguments are its parameters already. The Lisp stack gets a pseudo-frame (its registers 0..3 are the entry's handler record, 4 the start of
  * the call frame) and FN's frame. */
-static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv)
+static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv, bool arranged)
 {
     struct kr_context *ctx = w->ctx;
     struct kri_code *code = kri_code_of(fn);
@@ -120,13 +131,13 @@ static kr_value call_bytecode(struct kri_worker *w, kr_value fn, int argc, const
     ctx->top = base + argc;
     bool done;
     if (KRI_SETJMP(e.jump) == 0) {
-        if (kri_ptr(fn)->length != KRI_SIGNATURE(argc))
+        if (!arranged && kri_ptr(fn)->length != KRI_SIGNATURE(argc))
             kri_arrange(w, code, fn, base, argc);
         ctx->top = NULL;
         done = kri_run(w, base, code->instr, false, &result);
     } else {
         /* Raised below: some builtin that the loop called, or the arrangement. Go on unwinding inside the loop. */
-        drop_locals(ctx, &e);
+        drop_newer(ctx, &e);
         ctx->top = NULL;
         done = kri_run(ctx->worker, NULL, NULL, true, &result);
     }
@@ -155,7 +166,7 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
         }
         expander = false;
         if (!code->builtin) {
-            result = call_bytecode(w, fn, argc, argv);
+            result = call_bytecode(w, fn, argc, argv, false);
             break;
         }
         if (kri_native_exhausted(w))
@@ -165,7 +176,7 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
             memmove(frame, argv, (size_t)argc * sizeof *argv);
         w->callee = fn;
         ctx->top = frame + argc;
-        if (argc < code->nreq || (code->max >= 0 && argc > code->max))
+        if (!code->native && (argc < code->nreq || (code->max >= 0 && argc > code->max)))
             kri_argc_error(w, fn, argc, frame);
         result = code->builtin(w, argc, frame);
         if (result.w != KRI_IMM_TAIL_CALL)
@@ -182,6 +193,8 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
     return result;
 }
 
+kr_value kri_call_bytecode(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_bytecode(w, fn, argc, argv, false); }
+kr_value kri_call_arranged(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_bytecode(w, fn, argc, argv, true); }
 kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, false); }
 kr_value kri_call_macro(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, true); }
 kr_value kri_call1(struct kri_worker *w, kr_value fn, kr_value a) { return kri_call(w, fn, 1, &a); }
@@ -211,6 +224,12 @@ kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int 
     return result;
 }
 
+kr_value kri_accessor_function(struct kri_worker *w, kr_value symbol, kr_value macro)
+{
+    kr_value f = kri_get(w, symbol, w->vm->sym.k_accessor);
+    return kri_is_function(f) ? f : macro;
+}
+
 kr_value kri_coerce_function(struct kri_worker *w, kr_value fn)
 {
     if (kri_is_function(fn))
@@ -218,8 +237,8 @@ kr_value kri_coerce_function(struct kri_worker *w, kr_value fn)
     if (kri_is_symbol(fn)) {
         kr_value f = kri_symbol_function(w->vm, fn);
         if (kri_code_of(f)->flags & KRI_CODE_UNDEFINED)
-            kri_error(w, KRI_E_UNDEFINED, fn, NULL);
-        return f;
+            return kri_undefined_function(w, fn, false);
+        return kri_code_of(f)->flags & KRI_CODE_MACRO ? kri_accessor_function(w, fn, f) : f;
     }
     if (kri_is_cons(fn) && kri_eq(kri_car(fn), w->vm->sym.lambda))
         return kri_compile_lambda(w, KRI_NIL, fn);
@@ -262,7 +281,7 @@ bool kri_protect(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void 
         entry_pop(ctx, &e, segment);
         return true;
     }
-    drop_locals(ctx, &e);
+    drop_newer(ctx, &e);
     remember_throw(ctx, &e);
     unwind_bindings(ctx, &e);
     kr_value value = ctx->unwind_target == e.handler ? ctx->unwind_value : KRI_NIL;
@@ -289,7 +308,7 @@ kr_value kri_unwind_protect(struct kri_worker *w, kr_value (*f)(struct kri_worke
         cleanup(w, arg);
         return result;
     }
-    drop_locals(ctx, &e);
+    drop_newer(ctx, &e);
     unwind_bindings(ctx, &e);
     entry_pop(ctx, &e, segment);
     kr_value *target = ctx->unwind_target;
@@ -341,12 +360,12 @@ _Noreturn void kri_argc_error(struct kri_worker *w, kr_value fn, int argc, const
         argc--;
         argv++;
     }
-    kr_value form = kri_cons(w, code->name, kri_list_from(w, argv, argc < 0 ? 0 : (size_t)(argc > 20 ? 20 : argc)));
+    kr_value call = kri_cons(w, code->name, kri_list_from(w, argv, argc < 0 ? 0 : (size_t)(argc > 20 ? 20 : argc)));
     if (max < 0)
-        kri_error(w, KRI_E_ARGC, form, "%d given, at least %d expected: %V", argc, min, code->lambda_list);
+        kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, at least %d expected: %V", argc, min, code->lambda_list);
     if (min == max)
-        kri_error(w, KRI_E_ARGC, form, "%d given, %d expected: %V", argc, min, code->lambda_list);
-    kri_error(w, KRI_E_ARGC, form, "%d given, %d to %d expected: %V", argc, min, max, code->lambda_list);
+        kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, %d expected: %V", argc, min, code->lambda_list);
+    kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, %d to %d expected: %V", argc, min, max, code->lambda_list);
 }
 
 static int key_index(const struct kri_code *code, kr_value key)

@@ -285,9 +285,12 @@ kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, k
     if (super_index && !vector) {
         /* A subclass of a class whose cells hold raw words keeps them raw; those of weak pointers and kin stay special. */
         unsigned inherited_layout = kri_heap_layouts(vm->heap)[super_index].kind;
-        if (inherited_layout != KRI_LAYOUT_SLOTS)
+        if (inherited_layout != KRI_LAYOUT_SLOTS && inherited_layout != KRI_LAYOUT_WEAK_TABLE)
             kri_error(w, KRI_E_INSTANTIATE, name, "class %V cannot be inherited from", kri_slot(&kri_metaclass_of(super)->name));
+        layout = inherited_layout;
     }
+    if (vector && element == KRI_ELEMENT_T && super_index && kri_heap_layouts(vm->heap)[super_index].kind == KRI_LAYOUT_WEAK_VECTOR)
+        layout = KRI_LAYOUT_WEAK_VECTOR;
     kr_value vars = joined(w, super_vars, slot_names);
     kr_value types = joined(w, of_super.types, slot_types);
     kr_value fwd = joined(w, of_super.forwards, forwards);
@@ -385,7 +388,7 @@ kr_value kri_instantiate(struct kri_worker *w, kr_value cls, intptr_t size)
     const struct kri_class *c = &vm->classes[index];
     if (c->element == KRI_ELEMENT_NONE) {
         unsigned layout = kri_heap_layouts(vm->heap)[index].kind;
-        if (index < KRI_CLASS_BUILTIN_COUNT && layout != KRI_LAYOUT_SLOTS && layout != KRI_LAYOUT_WEAK)
+        if (index < KRI_CLASS_BUILTIN_COUNT && layout != KRI_LAYOUT_SLOTS && layout != KRI_LAYOUT_WEAK && layout != KRI_LAYOUT_WEAK_TABLE)
             kri_error(w, KRI_E_INSTANTIATE, cls, "instances of %V are made by the system only", kri_slot(&kri_metaclass_of(cls)->name));
         if (index == KRI_CLASS_SYMBOL)
             return kri_make_symbol(w, kri_make_string(w, 0));

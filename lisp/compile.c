@@ -17,6 +17,9 @@ void kri_compiler_init(struct kri_compiler *c, struct kri_worker *w, kr_value fo
     c->scope = NULL;
     c->fn = NULL;
     c->line = 0;
+    c->here = c->outer = KRI_NIL;
+    c->outside = w->ctx->compiler;
+    w->ctx->compiler = c;
 }
 
 void *kri_compiler_alloc(struct kri_compiler *c, size_t bytes)
@@ -72,10 +75,16 @@ size_t kri_form_length(struct kri_worker *w, kr_value list, kr_value form, int c
 
 /* ---- compiling ---- */
 
+kr_value kri_compiler_form(const struct kri_compiler *c) { return kri_is_nil(c->here) ? c->form : c->here; }
+
+static void compiler_end(struct kri_compiler *c) { c->w->ctx->compiler = c->outside; }
+
 static kr_value finish(struct kri_compiler *c, struct kri_fn *f)
 {
     kri_generate(c, f);
-    return kri_function_make(c, f);
+    kr_value fn = kri_function_make(c, f);
+    compiler_end(c);
+    return fn;
 }
 
 kr_value kri_compile_form(struct kri_worker *w, kr_value form)
@@ -193,6 +202,7 @@ static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value nam
     fn->code = code;
     for (int i = 0; i < count; i++)
         fn->captured[i] = values[i];
+    compiler_end(&c);
     return kri_value_of(fn);
 }
 
@@ -209,21 +219,22 @@ kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded)
     struct kri_compiler c;
     kri_compiler_init(&c, w, form);
     *expanded = true;
-    return kri_expand(&c, f, form);
+    kr_value expansion = kri_expand(&c, f, form);
+    compiler_end(&c);
+    return expansion;
 }
 
 /* ---- definitions ---- */
 
 static kr_value define_function(struct kri_worker *w, kr_value name, kr_value fn)
 {
-    struct kri_symbol *s = kri_symbol_of(w->vm, name);
     if (kri_is_nil(name))
         kri_error(w, KRI_E_NO_SYMBOL, name, "nil cannot name a function");
     kr_value doc = kri_code_of(fn)->documentation;
     if (!kri_is_nil(doc))
         kri_putprop(w, name, doc, w->vm->sym.function_documentation);
     kr_value old = kri_symbol_function(w->vm, name);
-    kri_store(w, &s->head, &s->function, fn);
+    kri_set_function(w, name, fn);
     kri_macro_changed(w, name, old, fn);
     return name;
 }
@@ -239,6 +250,8 @@ static bool eval_simple(struct kri_worker *w, kr_value form, kr_value *value)
     }
     if (kri_is_symbol(form)) {
         kr_value v = kri_special(w, form);
+        if (kri_eq(v, KRI_UNBOUND) && kri_is_cons(kri_get(w, form, w->vm->sym.k_symbol_macro)))
+            return false;
         *value = kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, form, true) : v;
         return true;
     }
@@ -507,18 +520,6 @@ KR_BUILTIN(function_lambda_expression, "function-lambda-expression", "(function)
     return kri_code_of(f)->source;
 }
 
-KR_BUILTIN(compile, "compile", "(name)",
-           "Every function is compiled when it is defined, so this only checks that symbol NAME has a definition, and returns NAME. A "
-           "(lambda ..) list is compiled and the function returned.")
-{
-    if (kri_is_cons(argv[0]))
-        return kri_compile_lambda(w, KRI_NIL, argv[0]);
-    kri_arg_symbol(w, argv, 0);
-    if (kri_code_of(kri_symbol_function(w->vm, argv[0]))->flags & KRI_CODE_UNDEFINED)
-        kri_error(w, KRI_E_UNDEFINED, argv[0], NULL);
-    return argv[0];
-}
-
 KR_BUILTIN(proclaim, "proclaim", "(declaration)",
            "Make a global declaration: (special name..) makes the names dynamically bound variables. Other declarations are accepted "
            "and have no effect. Returns nil.")
@@ -578,7 +579,7 @@ KR_BUILTIN(disassemble, "disassemble", "(function)",
 
 const struct kri_builtin *const kri_builtins_compile[] = {
     &defun_def, &defmacro_def, &eval_def, &eval_in_def, &macroexpand_1_def, &macroexpand2_def, &macroexpand_def, &the_def,
-    &no_block_def, &special_form_p_def, &function_lambda_expression_def, &compile_def, &proclaim_def, &progv_def, &disassemble_def,
+    &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
     NULL,
 };
 

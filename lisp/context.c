@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include "lisp/vm.h"
 #include "lisp/interp.h"
+#include "lisp/native.h"
 
 enum { SPARE_LIMIT_WORDS = KRI_SEGMENT_WORDS * 16 };
 
@@ -83,7 +84,11 @@ struct kri_segment *kri_segment_of(struct kr_context *ctx, const kr_value *p)
 
 kr_value *kri_context_top(const struct kr_context *ctx)
 {
-    return ctx->top ? ctx->top : ctx->base + kri_code_of(ctx->base[-3])->frame;
+    if (ctx->top)
+        return ctx->top;
+    if (ctx->region && ctx->region->base == ctx->base)
+        return ctx->region->top;
+    return ctx->base + kri_code_of(ctx->base[-3])->frame;
 }
 
 kr_value *kri_stack_try(struct kri_worker *w, size_t words)

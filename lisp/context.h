@@ -43,6 +43,8 @@ struct kr_context {
     kr_value *base;                   /* current frame; kept up to date whenever C code runs */
     const kri_instruction *pc;        /* likewise: the instruction after the call */
     kr_value *top;                    /* first free word, while a builtin runs; NULL: the end of the current frame */
+    struct kri_native_frame *native;  /* innermost native frame that entered the runtime, and its region: lisp/native.h */
+    struct kri_region *region;
     kr_value *handler;                /* newest entry of the unwind chain, or NULL */
     size_t stack_words;               /* in all segments; bounded by vm->stack_limit_words */
 
@@ -67,6 +69,10 @@ struct kr_context {
     kr_value condition;               /* the condition being handled, for the REPL */
     kr_value pending_interrupt;       /* list of functions to call at the next polls, NIL among them: the error; guarded by vm->lock */
     struct kri_positions *positions;  /* line numbers of the form being read (lisp/reader.c), or NULL */
+    uint64_t answering;               /* signals whose handlers run, bit N-1 */
+    size_t signals_answered;
+    bool deaf;                        /* takes no signals any more; guarded by signal.c's lock */
+    struct kri_compiler *compiler;    /* the compilation that runs, NULL while its macros do */
     unsigned depth;                   /* nested entries from C */
 
     struct kr_context *next, *prev;   /* all contexts of the VM; guarded by vm->contexts_lock */

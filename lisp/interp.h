@@ -23,7 +23,11 @@ struct kri_entry {
     kr_value *handler;           /* its own record */
     struct kri_segment *segment; /* as they were, for restoring */
     kr_value *base, *top;
+    struct kri_native_frame *native;
+    struct kri_region *region;
     const kri_instruction *pc;
+    kr_value callee;             /* the builtin that entered, or NIL */
+    struct kri_compiler *compiler;
     size_t locals;               /* those of host functions above are dropped with them */
     bool barrier;                /* unwinding ends here and becomes a status (kri_protect) */
 };
@@ -54,6 +58,10 @@ _Noreturn void kri_error_stack(struct kri_worker *w);
 
 /* Run from FN's frame at BASE (arguments in place) until it returns; false: unwinding reached the entry. */
 bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bool unwinding, kr_value *result);
+/* Call FN, which is bytecode; the arguments lie anywhere below ctx->top. */
+kr_value kri_call_bytecode(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv);
+/* The same with the parameters as kri_arrange leaves them. */
+kr_value kri_call_arranged(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv);
 /* Begin unwinding to handler TARGET with VALUE. */
 _Noreturn void kri_unwind_to(struct kri_worker *w, kr_value *target, kr_value value);
 /* The nearest catch of TAG (or block with identity TAG), or NULL. */

@@ -11,8 +11,8 @@ kr_value kri_op_function(struct kri_worker *w, kr_value symbol)
 {
     kr_value f = kri_symbol_function(w->vm, symbol);
     if (kri_code_of(f)->flags & KRI_CODE_UNDEFINED)
-        kri_error(w, KRI_E_UNDEFINED, symbol, NULL);
-    return f;
+        return kri_undefined_function(w, symbol, false);
+    return kri_code_of(f)->flags & KRI_CODE_MACRO ? kri_accessor_function(w, symbol, f) : f;
 }
 
 _Noreturn KRI_COLD void kri_op_bad_self(struct kri_worker *w, kr_value self, kr_value cls)
@@ -20,7 +20,12 @@ _Noreturn KRI_COLD void kri_op_bad_self(struct kri_worker *w, kr_value self, kr_
     kri_error(w, KRI_E_TYPE_MISMATCH, self, "self of a method of %V, an object of that class expected", kri_slot(&kri_metaclass_of(cls)->name));
 }
 
-_Noreturn KRI_COLD void kri_op_constant(struct kri_worker *w, kr_value symbol) { kri_error(w, KRI_E_CONSTANT, symbol, NULL); }
+void kri_op_setvar_slow(struct kri_worker *w, kr_value symbol, kr_value v)
+{
+    if (kri_eq(((const struct kri_symbol *)symbol.w)->vtype, kri_fixnum(0)))
+        kri_error(w, KRI_E_CONSTANT, symbol, NULL);
+    kri_set_special(w, symbol, v);
+}
 
 kr_value kri_op_car(struct kri_worker *w, kr_value v)
 {

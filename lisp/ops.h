@@ -1,8 +1,9 @@
 /* ops.h -- what the instructions in opcodes.def are made of, for both tiers: the virtual machine's loop (vm.c) and native code,
  * whose generated C includes this through native.h. Fast paths are macros or inline, the rest lies in ops.c.
  *
- * The macros expect of the tier: R(n) a register, SYNC() before what may collect, raise or call, and NEXT, which ends the
- * instruction: each fast path ends with its own, since a join would cost the loop a test of what is known already. */
+ * The macros expect of the tier: R(n) a register, NEXT, which ends the instruction (each fast path ends with its own, since a join would
+ * cost the loop a test of what is known already), and before what may collect, raise or call SYNC() or SYNC_HERE(). SYNC() stands where nothing
+ * has been done yet that must not be done twice: native code's fast version leaves there for the complete one, which does the instruction anew. */
 #ifndef KRI_LISP_OPS_H
 #define KRI_LISP_OPS_H
 
@@ -11,33 +12,13 @@
 kr_value kri_op_getvar_slow(struct kri_worker *w, kr_value symbol);
 kr_value kri_op_function(struct kri_worker *w, kr_value symbol);
 _Noreturn void kri_op_bad_self(struct kri_worker *w, kr_value self, kr_value cls);
-_Noreturn void kri_op_constant(struct kri_worker *w, kr_value symbol); /* an assignment to a constant */
+void kri_op_setvar_slow(struct kri_worker *w, kr_value symbol, kr_value v);
 /* car and cdr of V, which is no list: the error. */
 kr_value kri_op_car(struct kri_worker *w, kr_value v);
 kr_value kri_op_cdr(struct kri_worker *w, kr_value v);
 void kri_op_bind(struct kr_context *ctx, kr_value *base, kr_value *h, kr_value symbol, kr_value value);
 kr_value kri_op_aref(struct kri_worker *w, kr_value v, kr_value i);
 void kri_op_aset(struct kri_worker *w, kr_value v, kr_value i, kr_value x);
-
-static inline kr_value kri_op_getvar(struct kri_worker *w, kr_value symbol)
-{
-    const struct kri_symbol *s = (const struct kri_symbol *)symbol.w;
-    kr_value v = kri_slot(&s->value);
-    if (KRI_LIKELY(kri_eq(s->special, kri_fixnum(0)) && !kri_eq(v, KRI_UNBOUND)))
-        return v;
-    return kri_op_getvar_slow(w, symbol);
-}
-
-static inline void kri_op_setvar(struct kri_worker *w, kr_value symbol, kr_value v)
-{
-    struct kri_symbol *s = (struct kri_symbol *)symbol.w;
-    if (KRI_UNLIKELY(kri_eq(s->vtype, kri_fixnum(0))))
-        kri_op_constant(w, symbol);
-    if (KRI_LIKELY(kri_eq(s->special, kri_fixnum(0))))
-        kri_store(w, &s->head, &s->value, v);
-    else
-        kri_set_special(w, symbol, v);
-}
 
 static inline bool kri_op_self_ok(struct kr_vm *vm, kr_value self, kr_value cls, unsigned slots)
 {
@@ -65,6 +46,45 @@ static inline void kri_op_handler(struct kr_context *ctx, kr_value *base, const 
 }
 
 static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
+
+/* ---- variables, cells ---- */
+
+#define KRI_GETVAR(a, symbol)                                                                      \
+    do {                                                                                           \
+        const struct kri_symbol *s_ = (const struct kri_symbol *)(symbol).w;                       \
+        kr_value v_ = kri_slot(&s_->value);                                                        \
+        if (KRI_LIKELY(kri_eq(s_->special, kri_fixnum(0)) && !kri_eq(v_, KRI_UNBOUND))) {          \
+            R(a) = v_;                                                                             \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC_HERE();                                                                                   \
+        R(a) = kri_op_getvar_slow(w, (symbol));                                                    \
+    } while (0)
+
+#define KRI_SETVAR(symbol, v)                                                                      \
+    do {                                                                                           \
+        struct kri_symbol *s_ = (struct kri_symbol *)(symbol).w;                                   \
+        if (KRI_LIKELY(kri_eq(s_->special, kri_fixnum(0)) && !kri_eq(s_->vtype, kri_fixnum(0)))) { \
+            kri_store(w, &s_->head, &s_->value, (v));                                              \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC_HERE();                                                                                   \
+        kri_op_setvar_slow(w, (symbol), (v));                                                      \
+    } while (0)
+
+/* Where the run is empty the allocation may stop, so the frame must be known before. */
+#define KRI_CONS(a, x, y)                                                                          \
+    do {                                                                                           \
+        if (KRI_UNLIKELY(w->run == w->run_end))                                                    \
+            SYNC_HERE();                                                                           \
+        struct kri_cell *c_ = kri_alloc_pair(w, KRI_CLASS_CONS, (x), (y));                         \
+        if (KRI_LIKELY(c_ != NULL)) {                                                              \
+            R(a) = kri_value_of(c_);                                                               \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC_HERE();                                                                               \
+        R(a) = kri_cons_slow(w, (x), (y));                                                         \
+    } while (0)
 
 /* ---- arithmetic ---- */
 

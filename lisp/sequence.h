@@ -41,6 +41,9 @@ bool kri_is_builtin_named(struct kr_vm *vm, kr_value fn, const char *name);
 kri_builtin_fn kri_builtin_string_equal(void); /* string= (lisp/builtin_string.c) */
 /* The test or hash function of TABLE, a hash table, has been replaced. */
 void kri_hash_table_renew(struct kri_worker *w, kr_value table);
+/* kri_heap_hooks' weak_trace and weak_clear: Note [weak tables]. */
+bool kri_hash_table_trace(struct kri_heap *heap, struct kri_marker *m, struct kri_cell *table, bool forward);
+void kri_hash_table_clear_dead(struct kri_heap *heap, struct kri_cell *table);
 /* Must identity do for comparing V by EQL? False for numbers that live in cells. */
 static inline bool kri_eq_suffices(kr_value v)
 {

@@ -65,6 +65,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
 
 #define R(n) base[n]
 #define K(n) k[n]
+#define SELF base[-3]
 #define A kri_decode_a(i)
 #define B kri_decode_b(i)
 #define C kri_decode_c(i)
@@ -73,6 +74,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
 #define BX kri_decode_bx(i)
 #define JUMP(distance) (pc += (distance))
 #define SYNC() (ctx->base = base, ctx->pc = pc)
+#define SYNC_HERE SYNC
 #define NEXT                                \
     do {                                    \
         i = *pc++;                          \
@@ -231,7 +233,7 @@ call_generic:
         if (code->builtin) {
             SYNC();
             w->callee = call_fn;
-            if (KRI_UNLIKELY(call_argc < code->nreq || (code->max >= 0 && call_argc > code->max)))
+            if (KRI_UNLIKELY(call_argc < code->nreq || (code->max >= 0 && call_argc > code->max)) && !code->native)
                 kri_argc_error(w, call_fn, call_argc, argv);
             ctx->top = argv + call_argc;
             kr_value v = code->builtin(w, call_argc, argv);
@@ -246,8 +248,13 @@ call_generic:
         }
         if (KRI_UNLIKELY(code->flags & (KRI_CODE_MACRO | KRI_CODE_SPECIAL | KRI_CODE_UNDEFINED))) {
             SYNC();
-            if (code->flags & KRI_CODE_UNDEFINED)
-                kri_error(w, KRI_E_UNDEFINED, kri_decode_op(pc[-1]) == KRI_OP_CALLG ? k[kri_decode_c(pc[-1])] : KRI_NIL, NULL);
+            if (code->flags & KRI_CODE_UNDEFINED && kri_decode_op(pc[-1]) == KRI_OP_CALLG) {
+                ctx->top = argv + call_argc;
+                w->callee = KRI_NIL;
+                call_fn = kri_undefined_function(w, k[kri_decode_c(pc[-1])], true);
+                ctx->top = NULL;
+                continue;
+            }
             kri_error(w, KRI_E_ILLEGAL_FUNCTION, code->name, NULL);
         }
         /* Bytecode whose arguments must be arranged, or for which the stack is short, or a poll is due. */

@@ -36,6 +36,8 @@ extern kri_atomic kri_fence_word;
 static inline void kri_fence(void) { (void)__atomic_fetch_add(&kri_fence_word, 1, __ATOMIC_SEQ_CST); }
 static inline unsigned char kri_load_byte(const volatile unsigned char *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 static inline void kri_store_byte(volatile unsigned char *p, unsigned char v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+static inline unsigned kri_load_int_acquire(const volatile unsigned *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline void kri_store_int_release(volatile unsigned *p, unsigned v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 
 #else
 
@@ -55,6 +57,8 @@ static inline void kri_clear_bits(volatile kri_atomic *p, size_t bits) { AO_and_
 static inline void kri_fence(void) { AO_nop_full(); }
 static inline unsigned char kri_load_byte(const volatile unsigned char *p) { return AO_char_load(p); }
 static inline void kri_store_byte(volatile unsigned char *p, unsigned char v) { AO_char_store(p, v); }
+static inline unsigned kri_load_int_acquire(const volatile unsigned *p) { return AO_int_load_acquire(p); }
+static inline void kri_store_int_release(volatile unsigned *p, unsigned v) { AO_int_store_release(p, v); }
 
 #endif
 

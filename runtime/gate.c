@@ -19,7 +19,7 @@
  * comes after the bit was set, and it poisons; or before, then its store of the limit precedes the requester's poison.
  * A poison may come late, when its bit has been served: the owner takes the slow path once for nothing. The owner clears a
  * bit before it serves it, so a request that arrives meanwhile is served again rather than lost. The poison that counts is
- * that of lisp_limit; native_limit's only makes recursive C code look up sooner. */
+ * that of lisp_limit, which the slow half of either poll looks at. */
 #include "runtime/gate.h"
 
 #include <assert.h>
@@ -37,6 +37,7 @@ enum {
     ENTER_GRACE_NS = 200 * 1000,     /* what a writer grants those that the last one kept waiting */
 };
 #define NATIVE_POISON (~(size_t)0)
+enum { NATIVE_LOW = 256 << 10 }; /* of native stack, above what is kept in hand, are left to C and bytecode */
 
 bool kri_gate_init(struct kri_heap *heap)
 {
@@ -174,7 +175,7 @@ static inline void recheck(struct kri_worker *w)
 static void unpoison(struct kri_worker *w)
 {
     kri_store_relaxed(&w->lisp_limit, (uintptr_t)w->gc->stop->lisp_limit);
-    kri_store_relaxed(&w->native_limit, (uintptr_t)w->gc->stop->native_limit);
+    kri_store_relaxed(&w->native_limit, (uintptr_t)w->gc->stop->native_low);
     recheck(w);
 }
 
@@ -187,19 +188,34 @@ void kri_set_lisp_limit(struct kri_worker *w, void *limit)
 
 void kri_set_native_limit(struct kri_worker *w, void *limit)
 {
+    size_t room = (size_t)((char *)w->gc->native_base - (char *)limit) / 4;
     w->gc->stop->native_limit = limit;
-    kri_store_relaxed(&w->native_limit, (uintptr_t)limit);
+    w->gc->stop->native_low = (char *)limit + (room < NATIVE_LOW ? room : (size_t)NATIVE_LOW);
+    kri_store_relaxed(&w->native_limit, (uintptr_t)w->gc->stop->native_low);
     recheck(w);
+}
+
+/* The stack's limit, should it be poisoned for no reason; native code polls by it, so a request keeps it. */
+static void restore_native_limit(struct kri_worker *w)
+{
+    if (kri_load_relaxed(&w->native_limit) == NATIVE_POISON) {
+        kri_store_relaxed(&w->native_limit, (uintptr_t)w->gc->stop->native_low);
+        recheck(w);
+    }
 }
 
 bool kri_native_exhausted_slow(struct kri_worker *w)
 {
-    void *limit = w->gc->stop->native_limit;
-    if ((uintptr_t)__builtin_frame_address(0) < (uintptr_t)limit)
+    if ((uintptr_t)__builtin_frame_address(0) < (uintptr_t)w->gc->stop->native_limit)
         return true;
-    /* No look at the requests: lisp_limit keeps its poison for the next poll. */
-    kri_store_relaxed(&w->native_limit, (uintptr_t)limit);
+    restore_native_limit(w);
     return false;
+}
+
+bool kri_native_low_slow(struct kri_worker *w)
+{
+    restore_native_limit(w);
+    return (uintptr_t)__builtin_frame_address(0) < (uintptr_t)w->gc->stop->native_low;
 }
 
 /* Whether BIT was requested; takes it. The read-modify-write orders what the requester wrote before the serving. */
@@ -243,6 +259,8 @@ void kri_poll_slow(struct kri_worker *w)
         hooks->after_gc(w);
     if (take_request(w, KRI_REQUEST_INTERRUPT) && hooks->interrupt)
         hooks->interrupt(w);
+    if (take_request(w, KRI_REQUEST_SIGNAL) && hooks->signal)
+        hooks->signal(w);
 }
 
 /* ---- the writer ---- */

@@ -17,7 +17,7 @@ struct kri_gate_state {
 
 /* The owner's limits as they are without poison; owner only. */
 struct kri_worker_stop {
-    void *lisp_limit, *native_limit;
+    void *lisp_limit, *native_limit, *native_low;
 };
 
 /* Close the gate for W, which is inside, has spilled its registers and set native_top: true with every other worker outside,

@@ -5,7 +5,8 @@
  * if the policy allows; a collection; another chunk whatever the policy says; NULL.
  *
  * Note [growth]. A collection is due when `budget` bytes were handed out since the last one and the heap is used up. The budget
- * is at least the live memory (so that marking is paid for by as much allocation) and at least the initial size. `factor` raises
+ * is at least the live memory (so that marking is paid for by as much allocation) and at least the initial size for each worker
+ * that allocates, up to the number of cores: twice the threads do not collect twice as often. `factor` raises
  * it while collections take more than 30 % of the time: up to five times the live memory for small heaps, whose peak is of no
  * concern, a tenth for big ones. A heap in fragments grows all the same until it can hand out its budget. */
 #define _GNU_SOURCE
@@ -39,7 +40,7 @@ enum {
 
 /* The paper's quotas, in cells; what adaptation may raise them to. Runs count in granules. */
 static const uint32_t quota_first[KRI_LOCAL_SIZES] = {500, 300, 20, 15, 10, 5};
-static const uint32_t quota_most[KRI_LOCAL_SIZES] = {28657, 1200, 400, 240, 150, 90};
+static const uint32_t quota_most[KRI_LOCAL_SIZES] = {10946, 1200, 400, 240, 150, 90};
 
 /* ---- sizes ---- */
 
@@ -81,16 +82,33 @@ static void push_locked(struct kri_heap *heap, struct kri_cell *c, unsigned k)
 
 static struct kri_cell *pop_locked(struct kri_heap *heap, unsigned k)
 {
-    struct kri_free_list *l = &heap->base[k];
-    struct kri_cell *c = l->head;
+    struct kri_cell *c = kri_list_pop(&heap->base[k]);
 
-    l->head = kri_ptr(c->slot[0]);
-    l->count--;
+    if (!heap->base[k].head)
+        heap->base_bits &= ~(1u << k);
+    return c;
+}
+
+/* The first blocks of index K, which there are: a batch if it has no more than MOST blocks, else one. They are linked, and *LAST is
+ * the last, which has its header. Returns how many. */
+static uint32_t pop_batch_locked(struct kri_heap *heap, unsigned k, uint32_t most, struct kri_cell **first, struct kri_cell **last)
+{
+    struct kri_free_list *l = &heap->base[k];
+    uint32_t n = l->head->length;
+
+    if (n <= 1 || n > most) {
+        *first = *last = pop_locked(heap, k);
+        return 1;
+    }
+    *first = l->head;
+    *last = kri_ptr(l->head->slot[1]);
+    l->head = kri_ptr((*last)->slot[0]);
+    l->count -= n;
     if (!l->head) {
         l->tail = NULL;
         heap->base_bits &= ~(1u << k);
     }
-    return c;
+    return n;
 }
 
 /* The list FOUND of index K goes to the base. */
@@ -192,17 +210,20 @@ static bool refill_runs_locked(struct kri_worker *w, uint32_t quota)
 
     for (unsigned n = 0; n < REFILL_NODES && got < quota && heap->base_bits; n++) {
         unsigned m = (unsigned)__builtin_ctz(heap->base_bits), k = m;
-        struct kri_cell *c = pop_locked(heap, m);
-        while (k > 0 && kri_fib[k] > quota - got)
-            k--;
-        c = split_locked(heap, c, m, k);
-        kri_set_header(c, kri_header(KRI_CLASS_FREE, k, 0));
-        got += kri_fib[k];
+        struct kri_cell *c, *end;
+        uint32_t blocks = pop_batch_locked(heap, m, (quota - got) / kri_fib[m], &c, &end);
+        if (blocks == 1) {
+            while (k > 0 && kri_fib[k] > quota - got)
+                k--;
+            c = end = split_locked(heap, c, m, k);
+            kri_set_header(c, kri_header(KRI_CLASS_FREE, k, 0));
+        }
+        got += blocks * kri_fib[k];
         if (last)
             last->slot[0] = kri_value_of(c);
         else
             first = c;
-        last = c;
+        last = end;
     }
     if (!last)
         return false;
@@ -291,54 +312,92 @@ static uint32_t open_strip(struct kri_worker *w, struct kri_cell *node, unsigned
 }
 
 /* A strip's rests stay with the worker, who may want smaller cells as well, unless it has not used the last one's. */
-static void keep_rest_locked(struct kri_worker *w, unsigned k, struct kri_free_list *rest)
+static void keep_rest(struct kri_worker *w, unsigned k, struct kri_free_list *rest)
 {
     struct kri_cell **list = &lists_of(w)[k];
+    struct kri_heap *heap = w->heap;
 
     if (!rest->head)
         return;
     if (*list) {
-        splice_locked(w->heap, k, rest);
+        kri_base_lock(heap);
+        splice_locked(heap, k, rest);
+        heap->handed -= rest->count * kri_block_bytes(k);
+        kri_base_unlock(heap);
         return;
     }
     *list = rest->head;
     count_handed(&w->gc->base, k, rest->count);
-    w->heap->handed += rest->count * kri_block_bytes(k);
     add_relaxed(&w->gc->base.held_granules, rest->count * kri_fib[k]);
 }
 
-/* Fetch about QUOTA cells of index K > 0: a strip, or from small nodes a list. False: none to be had. */
-static bool refill_cells_locked(struct kri_worker *w, unsigned k, uint32_t quota)
+/* How many cells a node must give to become a strip. */
+static uint32_t strip_least(const struct kri_heap *heap)
 {
-    struct kri_heap *heap = w->heap;
-    struct kri_strip *s = &w->strip[k];
-    struct kri_free_list cells = {0}, rest = {0};
-    uint32_t bits, cut = 0, least = heap->config.stress ? 1 : STRIP_CELLS;
-
     if (heap->config.discipline == KRI_ALLOC_RWLOCK)
-        least = UINT32_MAX; /* the lists are hidden, a strip is not */
-    while (cells.count < quota && (bits = heap->base_bits >> k << k) != 0) {
+        return UINT32_MAX; /* the lists are hidden, a strip is not */
+    return heap->config.stress ? 1 : STRIP_CELLS;
+}
+
+/* Nodes for about QUOTA cells of index K > 0, chained; none behind one that is large enough for a strip. NULL: none to be had.
+ * Cutting them is left to their owner, outside the lock. */
+static struct kri_cell *take_nodes_locked(struct kri_heap *heap, unsigned k, uint32_t quota)
+{
+    struct kri_cell *first = NULL, *last = NULL;
+    uint32_t bits, cells = 0, least = strip_least(heap);
+    bool strip = false;
+
+    while (cells < quota && !strip && (bits = heap->base_bits >> k << k) != 0) {
         unsigned m = (unsigned)__builtin_ctz(bits), to = m;
-        struct kri_cell *c = pop_locked(heap, m);
-        while (to > k && cells_within(to, k) > quota - cells.count)
-            to--;
-        c = split_locked(heap, c, m, to);
-        if (cells_within(to, k) >= least && s->step == s->end) {
-            cut = open_strip(w, c, to, k, &rest);
-            break;
+        struct kri_cell *c, *end;
+        uint32_t each = cells_within(m, k), blocks = pop_batch_locked(heap, m, each < least ? (quota - cells) / each : 1, &c, &end);
+        if (blocks == 1) {
+            while (to > k && cells_within(to, k) > quota - cells)
+                to--;
+            c = end = split_locked(heap, c, m, to);
+            kri_set_header(c, kri_header(KRI_CLASS_FREE, to, 0));
         }
-        cut_node(heap, c, to, k, &cells, &rest);
+        end->slot[0] = KRI_NIL;
+        if (last)
+            last->slot[0] = kri_value_of(c);
+        else
+            first = c;
+        last = end;
+        heap->handed += blocks * kri_block_bytes(to);
+        cells += blocks * cells_within(to, k);
+        strip = blocks == 1 && cells_within(to, k) >= least;
     }
-    keep_rest_locked(w, k - 1, &rest);
-    if (cells.count) {
-        cells.tail->slot[0] = kri_value_of(lists_of(w)[k]);
-        lists_of(w)[k] = cells.head;
-        cut += (uint32_t)cells.count;
+    return first;
+}
+
+/* W's nodes become a strip, or if they are small a list; the first cell of it is the caller's. */
+static struct kri_cell *cut_nodes(struct kri_worker *w, struct kri_cell *nodes, unsigned k)
+{
+    struct kri_free_list cells = {0}, rest = {0};
+    struct kri_cell **list = &lists_of(w)[k], *c, *next;
+    struct kri_strip *s = &w->strip[k];
+    uint32_t cut = 0, least = strip_least(w->heap);
+
+    for (c = nodes; c; c = next) {
+        next = kri_ptr(c->slot[0]);
+        if (cells_within(c->buddy, k) >= least && s->step == s->end)
+            cut = open_strip(w, c, c->buddy, k, &rest);
+        else
+            cut_node(w->heap, c, c->buddy, k, &cells, &rest);
     }
+    cut += (uint32_t)cells.count;
     count_handed(&w->gc->base, k, cut);
-    heap->handed += cut * kri_block_bytes(k);
     add_relaxed(&w->gc->base.held_granules, cut * kri_fib[k]);
-    return cut > 0;
+    if (cells.count) {
+        cells.tail->slot[0] = kri_value_of(*list);
+        *list = cells.head;
+    }
+    keep_rest(w, k - 1, &rest);
+    if (s->step != s->end)
+        return cut_off(s, k);
+    c = *list;
+    *list = kri_ptr(c->slot[0]);
+    return c;
 }
 
 /* The cells of a strip that were not cut off go to the base; returns how many. */
@@ -456,11 +515,8 @@ static void withhold_locked(struct kri_heap *heap, struct kri_free_list *found)
     for (unsigned k = WITHHELD_INDEX + 1; k-- > 0;) {
         struct kri_free_list *f = &found[k];
         while (f->head && heap->withheld_bytes < want) {
-            struct kri_cell *c = f->head;
-            f->head = kri_ptr(c->slot[0]);
-            f->count--;
-            if (!f->head)
-                f->tail = NULL;
+            struct kri_cell *c = kri_list_pop(f);
+            kri_set_header(c, kri_header(KRI_CLASS_FREE, k, 0));
             kri_list_append(&heap->withheld[k], c);
             heap->withheld_bytes += kri_block_bytes(k);
         }
@@ -730,16 +786,16 @@ static struct kri_cell *serve_block(struct kri_worker *w, unsigned k)
     return c;
 }
 
-/* Refills the local base with cells of index K and takes the first. */
-static struct kri_cell *serve_list(struct kri_worker *w, unsigned k)
+/* Fetches for the local base: the first block to be carved into granules, or nodes to be cut into cells of index K. */
+static struct kri_cell *serve_local(struct kri_worker *w, unsigned k)
 {
-    struct kri_cell **list = &lists_of(w)[k], *c;
     uint32_t quota = quota_for(w, k);
+    struct kri_cell **list = &lists_of(w)[0], *c;
 
-    if (!(k ? refill_cells_locked(w, k, quota) : refill_runs_locked(w, quota)))
+    if (k)
+        return take_nodes_locked(w->heap, k, quota);
+    if (!refill_runs_locked(w, quota))
         return NULL;
-    if (w->strip[k].step != w->strip[k].end)
-        return cut_off(&w->strip[k], k);
     c = *list;
     *list = kri_ptr(c->slot[0]);
     return c;
@@ -793,11 +849,15 @@ static KRI_NOINLINE struct kri_cell *local_slow(struct kri_worker *w, unsigned k
     case KRI_ALLOC_RWLOCK:
         if ((c = take_as_reader(w, k)) != NULL)
             return c;
-        c = obtain(w, k, serve_list);
-        return c && k == 0 ? open_run(w, c, &b->hidden_run, &b->hidden_end) : c;
+        c = obtain(w, k, serve_local);
+        if (!c)
+            return NULL;
+        return k ? cut_nodes(w, c, k) : open_run(w, c, &b->hidden_run, &b->hidden_end);
     default:
-        c = obtain(w, k, serve_list);
-        return c && k == 0 ? open_run(w, c, &w->run, &w->run_end) : c;
+        c = obtain(w, k, serve_local);
+        if (!c)
+            return NULL;
+        return k ? cut_nodes(w, c, k) : open_run(w, c, &w->run, &w->run_end);
     }
 }
 
@@ -981,6 +1041,17 @@ static size_t sort_large_stw(struct kri_heap *heap)
     return bytes;
 }
 
+/* How many workers came for more since the last collection; at least one, at most the cores there are. */
+static unsigned allocating_stw(const struct kri_heap *heap)
+{
+    uint64_t epoch = kri_load_relaxed(&heap->collections);
+    unsigned n = 0;
+
+    for (const struct kri_worker *w = heap->workers; w; w = w->next)
+        n += w->gc->base.epoch == epoch;
+    return n < 1 ? 1 : n > heap->cores ? heap->cores : n;
+}
+
 /* See Note [growth]. */
 static void set_budget_stw(struct kri_heap *heap, uint64_t pause_began)
 {
@@ -988,6 +1059,7 @@ static void set_budget_stw(struct kri_heap *heap, uint64_t pause_began)
     double span = (double)(now - heap->last_end_ns);
     double share = ((double)(now - pause_began) + (double)(swept - heap->last_sweep_ns)) / (span > 1 ? span : 1);
     double live = (double)heap->live_bytes, budget, big = live * FACTOR_BIG;
+    size_t least;
 
     if (share > SHARE_HIGH)
         heap->factor *= 1.25;
@@ -997,8 +1069,9 @@ static void set_budget_stw(struct kri_heap *heap, uint64_t pause_began)
     big = big > BIG_BUDGET ? big : BIG_BUDGET;
     budget = live * heap->factor;
     heap->budget = (size_t)(budget < big ? budget : big);
-    if (heap->budget < heap->config.initial_bytes)
-        heap->budget = heap->config.initial_bytes;
+    least = heap->config.initial_bytes * allocating_stw(heap);
+    if (heap->budget < least)
+        heap->budget = least;
     heap->last_end_ns = now;
     heap->last_sweep_ns = swept;
 }
@@ -1123,8 +1196,12 @@ void kri_discipline_unlock(struct kri_heap *heap)
 static void init_locks(struct kri_heap *heap)
 {
     pthread_rwlockattr_t prefer_writer;
+    pthread_mutexattr_t spin_first;
 
-    pthread_mutex_init(&heap->base_lock, NULL);
+    pthread_mutexattr_init(&spin_first); /* it is held for less time than sleeping takes */
+    pthread_mutexattr_settype(&spin_first, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(&heap->base_lock, &spin_first);
+    pthread_mutexattr_destroy(&spin_first);
     pthread_mutex_init(&heap->workers_lock, NULL);
     pthread_mutex_init(&heap->flags_lock, NULL);
     pthread_rwlockattr_init(&prefer_writer);
@@ -1163,6 +1240,7 @@ struct kri_heap *kri_heap_new(const struct kri_heap_config *config, const struct
     fill_config(&heap->config);
     heap->hooks = *hooks;
     heap->user = user;
+    heap->cores = kri_system_cores();
     heap->check_each = check && *check && *check != '0';
     heap->factor = 1;
     heap->budget = heap->config.initial_bytes;

@@ -44,12 +44,19 @@ struct kri_heap_hooks {
     /* World stopped. Mark every root outside native stacks: symbols, classes, handles, all contexts' Lisp stacks. Called once,
      * by the collecting thread. Clears dead parts of Lisp stacks (Note [stale words], lisp/context.c). */
     void (*mark_roots)(struct kri_heap *heap, struct kri_marker *m);
-    /* World stopped, after marking: drop dead entries of weak tables. kri_is_marked tells. */
+    /* World stopped, all is marked and dead weak references are gone. */
     void (*weak)(struct kri_heap *heap);
+    /* World stopped, all that is reachable is marked: have M mark what entries of the live weak table C keep alive (kri_is_marked
+     * tells what is marked). True if there was something. Called again until no table has anything to add. FORWARD tells in
+     * which direction to go, so that chains of entries end soon whichever way they lie. */
+    bool (*weak_trace)(struct kri_heap *heap, struct kri_marker *m, struct kri_cell *c, bool forward);
+    /* Then: drop the dead entries of C. */
+    void (*weak_clear)(struct kri_heap *heap, struct kri_cell *c);
     /* At a poll of the worker that collected, inside the gate: run finalizers and *gc-hook*. May run Lisp, may raise. */
     void (*after_gc)(struct kri_worker *w);
     /* KRI_REQUEST_INTERRUPT at a poll. May run Lisp, may raise. */
     void (*interrupt)(struct kri_worker *w);
+    void (*signal)(struct kri_worker *w);
 };
 
 /* A collection, as recorded. Times in nanoseconds. */
@@ -171,6 +178,7 @@ void kri_mark_word(struct kri_marker *m, uintptr_t word);
 /* The words of a native stack or a saved register set from FROM up to TO, conservatively. The sanitizers do not see it read. */
 void kri_mark_words(struct kri_marker *m, const void *from, const void *to);
 bool kri_is_marked(struct kri_heap *heap, kr_value v); /* only while the world is stopped */
+void kri_mark_drain(struct kri_marker *m); /* in weak_trace: mark what was given to kri_mark_value, and what hangs on it, at once */
 
 /* All that exists becomes permanent: no collection marks it, frees it, or looks into it, save what is stored into afterwards.
  * For the image a program starts with. Nothing happens where that would take more than an eighth of the heap's limit. */

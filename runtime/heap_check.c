@@ -99,16 +99,17 @@ static bool check_values(struct check *k, const struct kri_cell *c)
     switch ((enum kri_layout_kind)l->kind) {
     case KRI_LAYOUT_SLOTS:
     case KRI_LAYOUT_WEAK:
+    case KRI_LAYOUT_WEAK_TABLE:
         n = l->slots;
         break;
     case KRI_LAYOUT_VECTOR:
+    case KRI_LAYOUT_WEAK_VECTOR:
         n = c->length;
         break;
     case KRI_LAYOUT_ALL:
         n = words;
         break;
     case KRI_LAYOUT_RAW:
-    case KRI_LAYOUT_WEAK_TABLE:
         break;
     }
     if (n > words)

@@ -20,15 +20,19 @@
 #include "runtime/heap.h"
 
 enum {
+    KRI_BATCH_GRANULES = 1024,   /* of the blocks in a batch */
     KRI_RECORDS = 256,           /* collections that are remembered */
     KRI_SIZES = KRI_CHUNK_INDEX + 1,
     KRI_WORD_LETTERS = 1597,     /* a node cut into cells of a local size has no more blocks */
     KRI_INDEX_MAX = 19,          /* the largest cell in a chunk: 10,946 granules; what is larger has its own mapping */
 };
 
-/* Free blocks of one index, linked through slot[0]. */
+/* Free blocks of one index, linked through slot[0]. What was found in one go forms batches: the first block of one says in its
+ * length how many there are and in slot[1] which is the last, so that all are taken at once without a look at those between.
+ * A block with length 0 is on its own. */
 struct kri_free_list {
     struct kri_cell *head, *tail;
+    struct kri_cell *batch;                   /* the one that grows at the tail; NULL: none */
     size_t count;
 };
 
@@ -71,6 +75,7 @@ struct kri_heap {
     void *user;
     struct kri_layout *layouts;               /* 65,536; entries written by lisp/ before the first instance exists */
     uint8_t word[KRI_WORD_LETTERS];           /* Note [Fibonacci word], heap.c */
+    unsigned cores;                           /* of the machine, or what of it the process may use */
     bool check_each;                          /* KR_GC_CHECK=1: kri_heap_check_stw around every collection */
     struct kri_gate_state *gate;              /* gate.c */
     struct kri_mark_state *marking;           /* mark.c */
@@ -209,6 +214,7 @@ static inline void kri_base_unlock(struct kri_heap *heap) { pthread_mutex_unlock
 /* Sweep CHUNK, which the caller took from the unswept list: every maximal free node gets a header and goes to FOUND[its index];
  * marks are cleared. Returns the free granules. */
 size_t kri_sweep_chunk(struct kri_chunk *chunk, struct kri_free_list found[KRI_SIZES]);
+/* C has its header. */
 static inline void kri_list_append(struct kri_free_list *l, struct kri_cell *c)
 {
     c->slot[0] = KRI_NIL;
@@ -216,8 +222,28 @@ static inline void kri_list_append(struct kri_free_list *l, struct kri_cell *c)
         l->tail->slot[0] = kri_value_of(c);
     else
         l->head = c;
+    if (!l->batch || (l->batch->length + 1) * kri_fib[c->buddy] > KRI_BATCH_GRANULES)
+        l->batch = c;
+    l->batch->length++;
+    l->batch->slot[1] = kri_value_of(c);
     l->tail = c;
     l->count++;
+}
+/* The first block of a list that is not empty. */
+static inline struct kri_cell *kri_list_pop(struct kri_free_list *l)
+{
+    struct kri_cell *c = l->head, *next = kri_ptr(c->slot[0]);
+
+    if (c->length > 1) {
+        next->length = c->length - 1;
+        next->slot[1] = c->slot[1];
+    }
+    l->batch = NULL;
+    l->head = next;
+    l->count--;
+    if (!next)
+        l->tail = NULL;
+    return c;
 }
 
 #endif

@@ -73,7 +73,8 @@ struct kri_marker {
     struct block *weak;              /* weak cells met, chained through below */
     struct kri_chunk *touched[TOUCHED_CACHE]; /* chunks whose `touched` was set, by the low bits of their number */
     struct tally tally;
-    unsigned ticks, at;
+    unsigned ticks;
+    unsigned at, waiting;            /* of the ring: where the next goes, how many are in it */
     struct kri_cell *ring[RING];
     _Alignas(64) char pad[];
 };
@@ -97,6 +98,7 @@ struct kri_mark_state {
     _Alignas(64) kri_atomic work;    /* M2; idle markers sleep on it */
     kri_atomic sleepers;
     kri_atomic overflow, weak_overflow;
+    bool weak_progress, weak_forward; /* collector only: a weak table had something marked; the direction of this pass */
     _Alignas(64) kri_atomic crew;    /* who takes part in the job; the collector sleeps on it at the end */
     kri_atomic call;                 /* counts jobs that helpers were called to; they sleep on it */
     kri_atomic quit;
@@ -385,7 +387,14 @@ static KRI_NOINLINE kr_value scan_other(struct kri_marker *m, struct kri_cell *c
         if (l.slots > 1)
             scan_values(m, c->slot + 1, l.slots - 1u);
         break;
-    default: /* raw; weak tables are the hook's */
+    case KRI_LAYOUT_WEAK_VECTOR:
+        remember_weak(m, c);
+        break;
+    case KRI_LAYOUT_WEAK_TABLE:
+        remember_weak(m, c);
+        scan_values(m, c->slot, l.slots);
+        break;
+    default: /* raw */
         break;
     }
     return KRI_NIL;
@@ -441,8 +450,8 @@ static inline bool mark(struct kri_marker *m, struct kri_cell *c, struct tally *
 static inline void mark_and_scan(struct kri_marker *m, struct kri_cell *c)
 {
     struct tally tally = {0, 0}; /* in registers: the store of a mark byte may alias what is in memory */
-    while (c && mark(m, c, &tally))
-        c = scan_cell(m, c);
+    while (mark(m, c, &tally) && (c = scan_cell(m, c)) != NULL)
+        ;
     m->tally.cells += tally.cells;
     m->tally.bytes += tally.bytes;
 }
@@ -470,35 +479,33 @@ static inline void prefetch_cell(struct kri_cell *c)
     __builtin_prefetch((const void *)kri_mark_byte(c), 1);
 }
 
-/* C goes into the ring (or NULL, to drain it), the oldest one out comes. */
-static inline struct kri_cell *through_ring(struct kri_marker *m, struct kri_cell *c)
+/* What waits longest in the ring, which is not empty. */
+static inline struct kri_cell *leave_ring(struct kri_marker *m)
 {
-    struct kri_cell *old = m->ring[m->at];
-    m->ring[m->at] = c;
-    m->at = (m->at + 1) % RING;
-    return old;
+    struct kri_cell *c = m->ring[(m->at - m->waiting) % RING];
+    m->waiting--;
+    return c;
 }
 
-/* Until stack and ring are empty. */
+/* Until stack and ring are empty. A cell leaves the ring when that is full, or when the stack has nothing to send after it: a
+ * list whose cells lie apart does not wait for company. */
 static void drain(struct kri_marker *m)
 {
-    for (unsigned empty = 0; empty <= RING;) { /* what leaves the ring last may push more */
-        struct kri_cell *c = NULL;
-        if (m->sp == m->base && !pop_block(m)) {
-            empty++;
-        } else {
+    for (;;) {
+        if (KRI_LIKELY(m->sp != m->base) || pop_block(m)) {
             uintptr_t entry = *--m->sp;
             if (KRI_UNLIKELY(entry >> ENTRY_ADDRESS_BITS)) {
                 scan_range(m, entry);
                 continue;
             }
-            empty = 0;
-            c = (struct kri_cell *)entry;
-            prefetch_cell(c);
+            prefetch_cell((struct kri_cell *)entry);
+            m->ring[m->at++ % RING] = (struct kri_cell *)entry;
+            if (++m->waiting < RING)
+                continue;
+        } else if (m->waiting == 0) {
+            return;
         }
-        c = through_ring(m, c);
-        if (c)
-            mark_and_scan(m, c);
+        mark_and_scan(m, leave_ring(m));
         if (KRI_UNLIKELY(++m->ticks >= SHARE_TICKS))
             look_around(m);
     }
@@ -734,8 +741,10 @@ static void walk_marked(struct kri_heap *heap, void (*f)(struct kri_marker *m, s
 
 static void rescan_cell(struct kri_marker *m, struct kri_cell *c)
 {
-    mark_and_scan(m, scan_cell(m, c));
-    /* Most have nothing new to say, and draining takes a turn of the ring. */
+    struct kri_cell *next = scan_cell(m, c);
+    if (next)
+        mark_and_scan(m, next);
+    /* Most have nothing new to say. */
     while (m->top == m->bottom && m->sp > m->base && m->sp[-1] == entry_address(m->sp[-1]) &&
            kri_marked((struct kri_cell *)m->sp[-1]))
         m->sp--;
@@ -763,47 +772,91 @@ static void trace(struct kri_marker *m)
     rescan(m);
 }
 
-static void clear_weak_cell(struct kri_marker *m, struct kri_cell *c)
-{
-    kr_value v = kri_slot(&c->slot[0]);
-    (void)m;
-    if (kri_is_pointer(v) && !kri_marked(kri_ptr(v)))
-        c->slot[0] = KRI_NIL;
-}
+/* ---- weak cells ---- */
 
-static void clear_if_weak(struct kri_marker *m, struct kri_cell *c)
+/* Call F for the weak cells that were marked since they were forgotten last. M of F is marker 0. */
+static void each_weak(struct kri_mark_state *s, void (*f)(struct kri_marker *m, struct kri_cell *c))
 {
-    if (m->layouts[c->cls].kind == KRI_LAYOUT_WEAK)
-        clear_weak_cell(m, c);
-}
-
-/* The weak cells that were marked since the last call. */
-static void clear_weak(struct kri_mark_state *s)
-{
-    for (unsigned i = 0; i <= s->helpers; i++) {
-        struct kri_marker *m = &s->marker[i];
-        while (m->weak) {
-            struct block *b = m->weak;
+    struct kri_marker *m = &s->marker[0];
+    for (unsigned i = 0; i <= s->helpers; i++)
+        for (struct block *b = s->marker[i].weak; b; b = b->below)
             for (size_t k = 0; k < b->count; k++)
-                clear_weak_cell(m, (struct kri_cell *)b->entry[k]);
-            m->weak = b->below;
+                f(m, (struct kri_cell *)b->entry[k]);
+    if (kri_load_relaxed(&s->weak_overflow)) { /* not all could be noted down */
+        walk_marked(s->heap, f, m);
+        for (size_t i = 0; i < s->heap->log_count; i++)
+            f(m, s->heap->log[i]);
+    }
+}
+
+static void forget_weak(struct kri_mark_state *s)
+{
+    for (unsigned i = 0; i <= s->helpers; i++)
+        while (s->marker[i].weak) {
+            struct block *b = s->marker[i].weak;
+            s->marker[i].weak = b->below;
             free_block(s, b);
         }
-    }
-    if (kri_load_relaxed(&s->weak_overflow)) {
-        kri_store_relaxed(&s->weak_overflow, 0);
-        walk_marked(s->heap, clear_if_weak, &s->marker[0]);
-        for (size_t i = 0; i < s->heap->log_count; i++)
-            clear_if_weak(&s->marker[0], s->heap->log[i]);
+    kri_store_relaxed(&s->weak_overflow, 0);
+}
+
+static void trace_table(struct kri_marker *m, struct kri_cell *c)
+{
+    struct kri_mark_state *s = m->state;
+    if (m->layouts[c->cls].kind == KRI_LAYOUT_WEAK_TABLE && s->heap->hooks.weak_trace)
+        s->weak_progress |= s->heap->hooks.weak_trace(s->heap, m, c, s->weak_forward);
+}
+
+static void clear_table(struct kri_marker *m, struct kri_cell *c)
+{
+    struct kri_heap *heap = m->state->heap;
+    if (m->layouts[c->cls].kind == KRI_LAYOUT_WEAK_TABLE && heap->hooks.weak_clear)
+        heap->hooks.weak_clear(heap, c);
+}
+
+static void clear_slot_if_dead(kr_value *slot)
+{
+    kr_value v = kri_slot(slot);
+    if (kri_is_pointer(v) && !kri_marked(kri_ptr(v)))
+        *slot = KRI_NIL;
+}
+
+static void clear_weak_cell(struct kri_marker *m, struct kri_cell *c)
+{
+    switch (m->layouts[c->cls].kind) {
+    case KRI_LAYOUT_WEAK:
+        clear_slot_if_dead(&c->slot[0]);
+        break;
+    case KRI_LAYOUT_WEAK_VECTOR:
+        for (uint32_t i = 0; i < c->length; i++)
+            clear_slot_if_dead(&c->slot[i]);
+        break;
+    default:
+        break;
     }
 }
 
+static void trace(struct kri_marker *m);
+
+/* All is marked that is reachable strongly: what tables keep alive by living keys, then the dead weak references. Tables before
+ * vectors: a table drops its entries as pairs. */
 static void settle_weak(struct kri_mark_state *s)
 {
-    clear_weak(s);
+    do {
+        s->weak_progress = false;
+        s->weak_forward = !s->weak_forward;
+        kri_store_relaxed(&s->work, 1);
+        each_weak(s, trace_table);
+        trace(&s->marker[0]);
+    } while (s->weak_progress);
+    each_weak(s, clear_table);
+    each_weak(s, clear_weak_cell);
+    forget_weak(s);
     if (s->heap->hooks.weak)
         s->heap->hooks.weak(s->heap);
 }
+
+void kri_mark_drain(struct kri_marker *m) { drain(m); }
 
 /* Marker 0's first block is kept for it, so that it can always begin. */
 static struct kri_marker *begin_marking(struct kri_mark_state *s)

@@ -84,13 +84,14 @@ static size_t value_words(const struct kri_heap *heap, const struct kri_cell *c)
     switch ((enum kri_layout_kind)l->kind) {
     case KRI_LAYOUT_SLOTS:
     case KRI_LAYOUT_WEAK:
+    case KRI_LAYOUT_WEAK_TABLE:
         return l->slots;
     case KRI_LAYOUT_VECTOR:
+    case KRI_LAYOUT_WEAK_VECTOR:
         return c->length;
     case KRI_LAYOUT_ALL:
         return kri_cell_bytes(c) / KRI_WORD - 1;
     case KRI_LAYOUT_RAW:
-    case KRI_LAYOUT_WEAK_TABLE:
         break;
     }
     return 0;

@@ -105,7 +105,8 @@ enum kri_layout_kind {
     KRI_LAYOUT_VECTOR, /* `length` values after the header */
     KRI_LAYOUT_ALL,    /* every word of the cell after the header is a value (unused ones are zero) */
     KRI_LAYOUT_WEAK,   /* slot[0] is weak: becomes KRI_NIL when its cell dies; slot[1..slots) are values */
-    KRI_LAYOUT_WEAK_TABLE, /* slot[0] .. see kri_heap_hooks.weak: left to the hook after marking */
+    KRI_LAYOUT_WEAK_VECTOR, /* `length` weak values: each becomes KRI_NIL when its cell dies */
+    KRI_LAYOUT_WEAK_TABLE, /* like SLOTS; some of them are weak vectors, and kri_heap_hooks settles what is in those */
 };
 struct kri_layout {
     uint8_t kind;

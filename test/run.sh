@@ -58,8 +58,11 @@ if [ -e test/euslisp/replay.sh ]; then
     sh test/programs/run.sh "$b/karakuri" >"$b/programs.log" 2>&1
     add "programs" "$b/programs.log"
 fi
+check "inventory of EusLisp" sh test/euslisp/inventory/run.sh "$b/karakuri"
 if [ "$mode" = release ]; then
     [ -e test/repl.sh ] && check "REPL on a terminal" sh test/repl.sh "$b/karakuri"
+    sh test/native.sh "$b/karakuri" >"$b/native.log" 2>&1
+    add "Lisp tests and programs, native" "$b/native.log"
     check "model of the gate" sh test/model.sh
     check "installation, programs of the texts" sh test/install.sh "$mode"
 fi

@@ -1,0 +1,161 @@
+/* native.h -- native code: what generated C includes, and what the runtime knows of it.
+ *
+ * A native function is one C function, made from bytecode (native_generate.c). It takes the worker, its module's constants in this
+ * VM, the caller's frame and the arguments; its registers are C locals, which the conservative scan of native stacks sees. Its
+ * instructions are the text of opcodes.def.
+ *
+ * Note [native frames]: what bytecode keeps in its frame for errors and backtraces, native code writes into a record on the
+ * native stack: the caller's record, which it got as an argument, the site (function and instruction) and the parameters. The record
+ * is written before a call, or on the slow path of an instruction; what needs no record pays nothing. ctx->native is the innermost record
+ * and is set only before the runtime is entered.
+ *
+ * Note [regions]: native frames that follow each other without bytecode between form a region. It begins at kri_native_enter, stands
+ * above the Lisp frame ctx->base, and its part of the Lisp stack (arguments of builtins) begins at TOP. While native code runs
+ * ctx->top is NULL, as while bytecode runs, and is set around builtins.
+ *
+ * Always true:
+ *   N1  A native function's bytecode is kept (its twin): it runs in the native one's stead when the native stack is low.
+ *   N2  k[1 + j] is not NIL if and only if the symbol that names function J of the module has that function as its definition.
+ *       kri_set_function keeps it so; direct calls rely on it.
+ *   N3  Generated code and its static data are the same for all VMs and threads; what belongs to a VM lies in K. */
+#ifndef KRI_LISP_NATIVE_H
+#define KRI_LISP_NATIVE_H
+
+#include "lisp/ops.h"
+#include "lisp/send.h"
+
+/* Changes with everything that generated code relies on and that the fingerprint does not show. */
+enum { KRI_NATIVE_ABI = 1 };
+/* Of what generated code has from the headers: places and sizes. */
+#define KRI_NATIVE_FINGERPRINT                                                                                               \
+    ((((sizeof(struct kri_worker) * 31 + offsetof(struct kri_worker, native_limit)) * 31 + offsetof(struct kr_context, native)) * 31 + \
+      offsetof(struct kr_vm, sym)) * 31 + sizeof(struct kri_symbols) * 31 + sizeof(struct kri_class) * 31 + sizeof(struct kri_native_api) * 31 + \
+      sizeof(struct kri_code) + sizeof(struct kri_method_cache) * 31 + KRI_CLASS_BUILTIN_COUNT)
+#define KRI_NATIVE_MAGIC "KRNATIV1"
+
+struct kri_native_site {
+    uint32_t function; /* of the module */
+    uint32_t pc;       /* the instruction after */
+};
+struct kri_native_frame {
+    struct kri_native_frame *prev; /* the caller's; at a region's beginning the one that was innermost before */
+    const struct kri_native_site *site; /* NULL: a region begins */
+    kr_value argument[];           /* the parameters as they are */
+};
+struct kri_region {
+    struct kri_native_frame frame;
+    struct kri_region *outer;
+    kr_value *base; /* the Lisp frame below */
+    kr_value *top;  /* the first free word of the Lisp stack */
+};
+
+/* ---- modules: constant data of a shared object ---- */
+enum { KRI_NATIVE_FIXED = 8 }; /* up to so many parameters, if their number is fixed, are C arguments; else an array */
+struct kri_native_function {
+    void *entry;       /* NULL: not compiled, the bytecode serves */
+    uint16_t fixed;    /* parameters as C arguments, or KRI_NATIVE_ARRAY */
+    uint16_t closure;  /* takes the function object too */
+    uint32_t pool, constants; /* where in K its constants lie, and how many */
+};
+enum { KRI_NATIVE_ARRAY = 0xffff };
+struct kri_native_api;
+struct kri_native_module {
+    char magic[8];
+    uint32_t abi, opcodes;
+    uint64_t fingerprint;
+    uint32_t functions, sites, pool, image_size;
+    const struct kri_native_function *function;
+    const struct kri_native_site *site;
+    const unsigned char *image;        /* the file's forms as bytecode (fasl.c), or NULL */
+    const struct kri_native_api **api; /* to be set */
+    const char *source;                /* the file it was made from, "" for none; with its size and time */
+    int64_t source_size, source_time;
+};
+
+/* A module in a VM. K is the vector of: this, as a fixnum-like word; a word for each function (N2); function and twin of each; constants. */
+struct kri_native {
+    const struct kri_native_function *function;
+    const kr_value *k;
+    kr_value object;  /* the function, where it captures nothing; the code is its */
+    kr_value twin;    /* the same as bytecode */
+    kr_value code;
+    uint32_t index;
+};
+struct kri_native_instance {
+    struct kri_native_instance *next;
+    const struct kri_native_module *module;
+    kr_value constants; /* the vector K */
+    struct kri_native native[];
+};
+
+/* ---- what generated code calls: a table, so that the host need not export symbols ---- */
+struct kri_native_api {
+#define API(type, name, parameters, arguments) type (*name) parameters;
+#define API_VOID(name, parameters, arguments) void (*name) parameters;
+#define API_NORETURN(name, parameters, arguments) void (*name) parameters;
+#include "lisp/native_api.def"
+#undef API
+#undef API_VOID
+#undef API_NORETURN
+};
+
+/* Calls from native code; FRAME is the caller's, its site written. */
+kr_value kri_native_call0(struct kri_worker *w, struct kri_native_frame *frame, kr_value symbol);
+kr_value kri_native_call1(struct kri_worker *w, struct kri_native_frame *frame, kr_value symbol, kr_value a);
+kr_value kri_native_call2(struct kri_worker *w, struct kri_native_frame *frame, kr_value symbol, kr_value a, kr_value b);
+kr_value kri_native_call3(struct kri_worker *w, struct kri_native_frame *frame, kr_value symbol, kr_value a, kr_value b, kr_value c);
+kr_value kri_native_calln(struct kri_worker *w, struct kri_native_frame *frame, kr_value symbol, int argc, const kr_value *argv);
+kr_value kri_native_funcall(struct kri_worker *w, struct kri_native_frame *frame, kr_value fn, int argc, const kr_value *argv);
+kr_value kri_native_apply(struct kri_worker *w, struct kri_native_frame *frame, kr_value fn, int argc, const kr_value *argv);
+kr_value kri_native_send(struct kri_worker *w, struct kri_native_frame *frame, kr_value selector, int argc, const kr_value *argv);
+kr_value kri_native_sendsuper(struct kri_worker *w, struct kri_native_frame *frame, kr_value pair, int argc, const kr_value *argv);
+/* Entered with little native stack or a request: serves it; true if the bytecode must serve this call. */
+bool kri_native_low(struct kri_worker *w, const kr_value *k, struct kri_native_frame *caller, unsigned function);
+/* That call. SELF: the closure, or NIL. */
+kr_value kri_native_twin(struct kri_worker *w, const kr_value *k, struct kri_native_frame *caller, unsigned function, kr_value self,
+                         int argc, const kr_value *argv);
+kr_value kri_native_closure(struct kri_worker *w, kr_value code, unsigned n, const kr_value *captured);
+_Noreturn void kri_native_return_from(struct kri_worker *w, kr_value identity, kr_value value);
+
+/* ---- the runtime's side ---- */
+/* The code->builtin of every native function. */
+kr_value kri_native_enter(struct kri_worker *w, int argc, kr_value *argv);
+extern const struct kri_native_api kri_native_table;
+/* Frames of both tiers, innermost first. */
+struct kri_frames {
+    struct kr_context *ctx;
+    struct kri_native_frame *native;
+    struct kri_region *region;
+    kr_value *base;
+    const kri_instruction *pc;
+    /* the frame found: */
+    kr_value function;
+    const struct kri_code *code;
+    const kr_value *registers; /* the parameters at least */
+    kr_value *writable;        /* of bytecode: all registers; else NULL */
+    const kri_instruction *at; /* the instruction after the one it is at, of CODE or of its twin */
+    const kr_value *entered;   /* the pseudo-frame of an entry from C between the frame before and this one, or NULL */
+    unsigned line;
+};
+void kri_frames_begin(struct kri_frames *f, struct kr_context *ctx);
+bool kri_frames_next(struct kri_frames *f);
+/* The function that runs: native or bytecode. */
+kr_value kri_running_function(struct kr_context *ctx);
+
+/* native_generate.c: the C of the code objects in CODES (a vector) of which those with a true element of WANTED are compiled, as a string. */
+struct kri_native_source {
+    kr_value codes;         /* vector of code objects */
+    size_t count;
+    const char *source;     /* or "" */
+    int64_t source_size, source_time;
+    const unsigned char *image;
+    size_t image_size;
+};
+kr_value kri_native_generate(struct kri_worker *w, const struct kri_native_source *s);
+/* native_module.c */
+/* The instance of MODULE in this VM: the one there is, or NULL. */
+struct kri_native_instance *kri_native_instance_new(struct kri_worker *w, const struct kri_native_module *m);
+/* The native counterpart of CODE, function J of the module. */
+kr_value kri_native_attach(struct kri_worker *w, struct kri_native_instance *n, unsigned j, kr_value code);
+
+#endif

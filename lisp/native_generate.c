@@ -1,0 +1,687 @@
+/* native_generate.c -- bytecode to C.
+ *
+ * A function becomes two in C. The fast version has only the fast paths of arithmetic, comparisons and accesses; where one does not apply it leaves
+ * for the complete version, which begins at that instruction with the live registers and goes on to the end. So what the fast
+ * version has tested stays known to the C compiler: nothing joins it again.
+ *
+ * Every instruction becomes a block that holds its text from opcodes.def, the operands put in; native_code.h says what the words
+ * mean there. Calls, closures and lists are written here, since bytecode takes their operands from consecutive registers.
+ * A function with handlers (catch, unwind-protect, bindings, blocks left from closures) is not compiled: its bytecode serves. */
+#include <stdarg.h>
+#include <stdio.h>
+#include "lisp/native.h"
+#include "lisp/opcode.h"
+#include "lisp/stream.h"
+
+static const struct {
+    const char *operands, *code;
+} ops[] = {
+#define OP(name, operands, meaning, code) {operands, #code},
+#include "lisp/opcodes.def"
+#undef OP
+};
+
+struct output {
+    struct kri_worker *w;
+    const struct kri_native_source *source;
+    struct kri_text text;
+    struct function *function; /* of the module */
+    kr_value keep;             /* working memory */
+    uint32_t pool, sites;
+};
+
+struct function {
+    const struct kri_code *code;
+    bool compiled;
+    bool inlined;          /* small, and calls itself: the C compiler may put it into itself */
+    int link;              /* fixed parameters, if direct calls may be made by its name; else -1 */
+    unsigned parameters;
+    uint32_t pool, sites;
+};
+
+static void put(struct output *o, const char *format, ...)
+{
+    char line[512];
+    va_list ap;
+    va_start(ap, format);
+    int n = vsnprintf(line, sizeof line, format, ap);
+    va_end(ap);
+    kri_text_write(o->w, &o->text, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+}
+
+/* ---- what can be compiled ---- */
+
+static bool op_supported(unsigned op)
+{
+    switch (op) {
+    case KRI_OP_BIND:
+    case KRI_OP_UNBIND:
+    case KRI_OP_CATCH:
+    case KRI_OP_BLOCK:
+    case KRI_OP_PROTECT:
+    case KRI_OP_POP:
+    case KRI_OP_ENDBODY:
+    case KRI_OP_RESUME:
+    case KRI_OP_BUILTIN:
+    case KRI_OP_PROLOGUE:
+    case KRI_OP_SEGRETURN:
+    case KRI_OP_EXIT:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* The function of a top-level form runs once: worth compiling only if it loops. */
+static bool runs_once(const struct kri_code *c)
+{
+    if (!kri_is_nil(c->name) || !kri_is_nil(c->source) || c->captures || c->max != 0)
+        return false;
+    for (uint32_t i = 0; i < c->head.length; i++)
+        if (kri_decode_op(c->instr[i]) == KRI_OP_LOOP)
+            return false;
+    return true;
+}
+
+static bool supported(const struct kri_code *c)
+{
+    if (c->builtin || runs_once(c))
+        return false;
+    for (uint32_t i = 0; i < c->head.length; i++)
+        if (!op_supported(kri_decode_op(c->instr[i])))
+            return false;
+    return true;
+}
+
+static unsigned parameters(const struct kri_code *c)
+{
+    return (unsigned)c->nreq + c->nopt + c->nkey + (c->flags & KRI_CODE_REST ? 1 : 0);
+}
+
+static bool is_fixed(const struct kri_code *c)
+{
+    return !c->nopt && !c->nkey && !(c->flags & (KRI_CODE_KEYS | KRI_CODE_REST)) && c->nreq <= KRI_NATIVE_FIXED;
+}
+
+/* ---- control flow ---- */
+
+/* The instruction that the one at AT may jump to, or -1. */
+static int64_t target(const struct kri_code *c, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    const char *kinds = ops[kri_decode_op(i)].operands;
+    if (kinds[2] != 'J')
+        return -1;
+    return (int64_t)at + 1 + (kinds[1] == 'X' ? kri_decode_bx(i) : kri_decode_sc(i));
+}
+
+static bool falls_through(unsigned op)
+{
+    return op != KRI_OP_JUMP && op != KRI_OP_LOOP && op != KRI_OP_RET && op != KRI_OP_RETNIL && op != KRI_OP_THROW && op != KRI_OP_RETURN;
+}
+
+/* Does the operation write its register A? */
+static bool writes_a(unsigned op)
+{
+    switch (op) {
+    case KRI_OP_SETVAR:
+    case KRI_OP_SETBOX:
+    case KRI_OP_CHECKSELF:
+    case KRI_OP_SETSLOT:
+    case KRI_OP_ASET:
+    case KRI_OP_RET:
+    case KRI_OP_THROW:
+    case KRI_OP_RETURN:
+        return false;
+    default:
+        return ops[op].operands[0] == 'R' && ops[op].operands[2] != 'J';
+    }
+}
+
+static bool is_call(unsigned op)
+{
+    switch (op) {
+    case KRI_OP_CALLG:
+    case KRI_OP_CALL:
+    case KRI_OP_SEND:
+    case KRI_OP_SENDV:
+    case KRI_OP_SENDSUPER:
+    case KRI_OP_APPLY:
+        return true;
+    default:
+        return false;
+    }
+}
+
+enum { TARGET = 1, REACHED = 2, CLEAN = 4 }; /* CLEAN: before the instruction the record is complete but for the site */
+
+struct flow {
+    unsigned char *flags;
+    uint64_t *live;   /* before each instruction, WORDS words of it */
+    unsigned words;
+};
+
+static uint32_t next_of(const struct kri_code *c, uint32_t at)
+{
+    return at + 1 + (kri_decode_op(c->instr[at]) == KRI_OP_CLOSURE ? kri_decode_c(c->instr[at]) : 0);
+}
+
+/* A must-analysis: CLEAN starts as true and is taken away. */
+static void find_clean(struct flow *f, const struct kri_code *c, unsigned params)
+{
+    uint32_t n = c->head.length;
+    memset(f->flags, CLEAN, n + 1);
+    f->flags[0] = REACHED;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t at = 0; at < n; at++) {
+            if (!(f->flags[at] & REACHED))
+                continue;
+            unsigned op = kri_decode_op(c->instr[at]);
+            bool clean = f->flags[at] & CLEAN;
+            if (is_call(op))
+                clean = true;
+            if (writes_a(op) && kri_decode_a(c->instr[at]) < params)
+                clean = false;
+            int64_t to[2] = {target(c, at), falls_through(op) ? (int64_t)next_of(c, at) : -1};
+            for (int j = 0; j < 2; j++) {
+                if (to[j] < 0 || to[j] >= n)
+                    continue;
+                unsigned char *flags = &f->flags[to[j]], was = *flags;
+                *flags |= REACHED | (j == 0 ? TARGET : 0);
+                if (!clean)
+                    *flags &= (unsigned char)~CLEAN;
+                changed |= was != *flags;
+            }
+        }
+    }
+}
+
+static void set(uint64_t *live, unsigned r) { live[r / 64] |= (uint64_t)1 << r % 64; }
+static void clear(uint64_t *live, unsigned r) { live[r / 64] &= ~((uint64_t)1 << r % 64); }
+static bool test(const uint64_t *live, unsigned r) { return live[r / 64] >> r % 64 & 1; }
+
+/* LIVE after the instruction at AT to LIVE before it. */
+static void step_back(uint64_t *live, const struct kri_code *c, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned op = kri_decode_op(i), field[3] = {kri_decode_a(i), kri_decode_b(i), kri_decode_c(i)};
+    const char *kinds = ops[op].operands;
+    if (writes_a(op))
+        clear(live, field[0]);
+    for (int j = writes_a(op) && op != KRI_OP_BOX && op != KRI_OP_CALL && op != KRI_OP_APPLY ? 1 : 0; j < 3; j++)
+        if (kinds[j] == 'R')
+            set(live, field[j]);
+    if (is_call(op))
+        for (unsigned j = 0; j < field[1]; j++)
+            set(live, field[0] + KRI_FRAME_LINK + j);
+    if (op == KRI_OP_LIST)
+        for (unsigned j = 0; j < field[2]; j++)
+            set(live, field[1] + j);
+    if (op == KRI_OP_CLOSURE)
+        for (unsigned j = 1; j <= field[2]; j++)
+            if (!kri_decode_a(c->instr[at + j]))
+                set(live, kri_decode_b(c->instr[at + j]));
+}
+
+static void find_live(struct flow *f, const struct kri_code *c)
+{
+    uint32_t n = c->head.length;
+    memset(f->live, 0, (size_t)(n + 1) * f->words * sizeof *f->live);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t at = n; at-- > 0;) {
+            uint64_t *live = f->live + (size_t)n * f->words; /* the last is scratch */
+            if (!(f->flags[at] & REACHED))
+                continue;
+            int64_t to[2] = {target(c, at), falls_through(kri_decode_op(c->instr[at])) ? (int64_t)next_of(c, at) : -1};
+            memset(live, 0, f->words * sizeof *live);
+            for (int j = 0; j < 2; j++)
+                for (unsigned k = 0; k < f->words && to[j] >= 0 && to[j] < n; k++)
+                    live[k] |= f->live[(size_t)to[j] * f->words + k];
+            step_back(live, c, at);
+            uint64_t *before = f->live + (size_t)at * f->words;
+            if (memcmp(before, live, f->words * sizeof *live) != 0) {
+                memcpy(before, live, f->words * sizeof *live);
+                changed = true;
+            }
+        }
+    }
+}
+
+static void analyse(struct output *o, struct flow *f, const struct kri_code *c, unsigned params)
+{
+    size_t n = c->head.length + 1;
+    f->words = (c->frame + 64u) / 64;
+    size_t bytes = (n + 7) / 8 * 8 + n * f->words * 8;
+    char *p = (char *)kri_make(o->w, KRI_CLASS_BYTES, (uint32_t)bytes, bytes / 8)->slot;
+    o->keep = kri_cons(o->w, kri_value_of(p - sizeof(struct kri_cell)), o->keep);
+    f->flags = (unsigned char *)p;
+    f->live = (uint64_t *)(p + (n + 7) / 8 * 8);
+    find_clean(f, c, params);
+    find_live(f, c);
+}
+
+/* May the fast version leave at OP? */
+static bool may_leave(unsigned op)
+{
+    static const char *const words[] = {"KRI_ARITH", "KRI_COMPARE", "KRI_AREF", "KRI_ASET", "SYNC()"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strstr(ops[op].code, words[i]))
+            return true;
+    return false;
+}
+
+/* ---- instructions ---- */
+
+static void put_registers(struct output *o, unsigned from, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        put(o, "%sr%u", i ? ", " : "", from + i);
+}
+
+/* N values in an array, for a function that takes them so. */
+static void put_array(struct output *o, unsigned from, unsigned n)
+{
+    if (n == 0) {
+        put(o, "NULL");
+        return;
+    }
+    put(o, "(const kr_value[]){");
+    put_registers(o, from, n);
+    put(o, "}");
+}
+
+/* The function of the module that calls of SYMBOL with N arguments may go to directly, or -1. */
+static int linked(const struct output *o, kr_value symbol, unsigned n)
+{
+    for (size_t j = 0; j < o->source->count; j++)
+        if (o->function[j].link == (int)n && kri_eq(o->function[j].code->name, symbol))
+            return (int)j;
+    return -1;
+}
+
+static void put_callg(struct output *o, const struct kri_code *c, unsigned a, unsigned n, unsigned k)
+{
+    int j = linked(o, c->k[k], n);
+    put(o, "r%u = ", a);
+    if (j >= 0) {
+        put(o, "KRI_LIKELY(k[%d].w) ? f%d(w, k, &rec.frame", 1 + j, j);
+        for (unsigned i = 0; i < n; i++)
+            put(o, ", r%u", a + KRI_FRAME_LINK + i);
+        put(o, ") : ");
+    }
+    if (n <= 3) {
+        put(o, "kri_native_call%u(w, &rec.frame, K(%u)%s", n, k, n ? ", " : "");
+        put_registers(o, a + KRI_FRAME_LINK, n);
+    } else {
+        put(o, "kri_native_calln(w, &rec.frame, K(%u), %u, ", k, n);
+        put_array(o, a + KRI_FRAME_LINK, n);
+    }
+    put(o, ");");
+}
+
+static void put_call(struct output *o, const struct kri_code *c, kri_instruction i, bool clean)
+{
+    unsigned op = kri_decode_op(i), a = kri_decode_a(i), n = kri_decode_b(i), k = kri_decode_c(i);
+    put(o, "%sSITE(); ", clean ? "" : "FRAME(); ");
+    if (op == KRI_OP_CALLG) {
+        put_callg(o, c, a, n, k);
+        return;
+    }
+    put(o, "r%u = ", a);
+    switch (op) {
+    case KRI_OP_CALL:
+        put(o, "kri_native_funcall(w, &rec.frame, r%u, %u, ", a, n);
+        break;
+    case KRI_OP_APPLY:
+        put(o, "kri_native_apply(w, &rec.frame, r%u, %u, ", a, n);
+        break;
+    case KRI_OP_SEND:
+        put(o, "kri_native_send(w, &rec.frame, K(%u), %u, ", k, n);
+        break;
+    case KRI_OP_SENDV:
+        put(o, "kri_native_send(w, &rec.frame, r%u, %u, ", k, n);
+        break;
+    default:
+        put(o, "kri_native_sendsuper(w, &rec.frame, K(%u), %u, ", k, n);
+    }
+    put_array(o, a + KRI_FRAME_LINK, n);
+    put(o, ");");
+}
+
+static void put_closure(struct output *o, const struct kri_code *c, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned n = kri_decode_c(i);
+    put(o, "SYNC_HERE(); r%u = kri_native_closure(w, K(%u), %u, ", kri_decode_a(i), kri_decode_b(i), n);
+    put(o, n ? "(const kr_value[]){" : "NULL");
+    for (unsigned j = 0; j < n; j++) {
+        kri_instruction capture = c->instr[at + 1 + j];
+        put(o, kri_decode_a(capture) ? "%skri_function_of(SELF)->captured[%u]" : "%sr%u", j ? ", " : "", kri_decode_b(capture));
+    }
+    put(o, "%s);", n ? "}" : "");
+}
+
+static bool identifier(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; }
+
+/* The text of the instruction's opcode with the operands in the place of A B C SB SC BX; jumps name their target. */
+static void put_text(struct output *o, const struct kri_code *c, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    const char *p = ops[kri_decode_op(i)].code;
+    while (*p) {
+        size_t n = 0;
+        while (identifier(p[n]))
+            n++;
+        if (n == 0) {
+            put(o, "%c", *p++);
+            continue;
+        }
+        if (n == 1 && *p == 'A')
+            put(o, "%u", kri_decode_a(i));
+        else if (n == 1 && *p == 'B')
+            put(o, "%u", kri_decode_b(i));
+        else if (n == 1 && *p == 'C')
+            put(o, "%u", kri_decode_c(i));
+        else if (n == 2 && !memcmp(p, "SB", 2))
+            put(o, "%d", kri_decode_sb(i));
+        else if (n == 2 && (!memcmp(p, "SC", 2) || !memcmp(p, "BX", 2)) && target(c, at) >= 0)
+            put(o, "%d", (int)target(c, at));
+        else if (n == 2 && !memcmp(p, "SC", 2))
+            put(o, "%d", kri_decode_sc(i));
+        else if (n == 2 && !memcmp(p, "BX", 2))
+            put(o, "%d", (int)kri_decode_bx(i));
+        else
+            put(o, "%.*s", (int)n, p);
+        p += n;
+    }
+    put(o, ";");
+}
+
+/* The live registers before AT, each as FORMAT; the parameters too, since the record shows them. */
+static unsigned put_live(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at, const char *format, bool comma)
+{
+    unsigned n = 0;
+    for (unsigned r = 0; r < c->frame; r++)
+        if (r < parameters(c) || test(f->live + (size_t)at * f->words, r)) {
+            put(o, comma && n ? ", " : "");
+            put(o, format, r, n++);
+        }
+    return n;
+}
+
+/* Leaving with few registers is a tail call with C arguments, which needs no stack frame: a path that returns early does without one. */
+enum { LEAVE_REGISTERS = 3 };
+
+static unsigned count_live(const struct kri_code *c, const struct flow *f, uint32_t at)
+{
+    unsigned n = 0;
+    for (unsigned r = 0; r < c->frame; r++)
+        n += r < parameters(c) || test(f->live + (size_t)at * f->words, r);
+    return n;
+}
+
+static void put_leave(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at, size_t j)
+{
+    const char *self = c->captures ? ", self" : "";
+    unsigned n = count_live(c, f, at);
+    if (n <= LEAVE_REGISTERS) {
+        put(o, " if (0) { slow: return x%zu_%u(w, k, caller%s%s", j, at, self, n ? ", " : "");
+        put_live(o, c, f, at, "r%u", true);
+        put(o, "); }");
+        return;
+    }
+    put(o, " if (0) { slow: return s%zu(w, k, caller%s, %u, (const kr_value[]){", j, self, at);
+    put_live(o, c, f, at, "r%u", true);
+    put(o, "}); }");
+}
+
+/* The functions that the fast version of function J leaves through. */
+static void put_exits(struct output *o, const struct kri_code *c, const struct flow *f, size_t j)
+{
+    for (uint32_t at = 0; at < c->head.length; at++) {
+        if (!(f->flags[at] & REACHED) || !may_leave(kri_decode_op(c->instr[at])) || count_live(c, f, at) > LEAVE_REGISTERS)
+            continue;
+        put(o, "static KRI_COLD kr_value x%zu_%u(struct kri_worker *w, const kr_value *k, struct kri_native_frame *caller%s%s", j, at,
+            c->captures ? ", kr_value self" : "", count_live(c, f, at) ? ", " : "");
+        put_live(o, c, f, at, "kr_value r%u", true);
+        put(o, ")\n{\n    return s%zu(w, k, caller%s, %u, (const kr_value[]){", j, c->captures ? ", self" : "", at);
+        put_live(o, c, f, at, "r%u", true);
+        put(o, "%s});\n}\n", count_live(c, f, at) ? "" : "{0}");
+    }
+}
+
+static void put_instruction(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at, size_t j, bool fast)
+{
+    kri_instruction i = c->instr[at];
+    unsigned op = kri_decode_op(i);
+    bool leave = fast && may_leave(op);
+    if (f->flags[at] & TARGET || (!fast && may_leave(op)))
+        put(o, "i%u:\n", at);
+    put(o, "    { %senum { PC = %u }; ", leave ? "__label__ slow; " : "", at + 1);
+    if (is_call(op)) {
+        put_call(o, c, i, fast && f->flags[at] & CLEAN);
+    } else if (op == KRI_OP_CLOSURE) {
+        put_closure(o, c, at);
+    } else if (op == KRI_OP_LIST) {
+        put(o, "SYNC_HERE(); r%u = kri_list_from(w, ", kri_decode_a(i));
+        put_array(o, kri_decode_b(i), kri_decode_c(i));
+        put(o, ", %u);", kri_decode_c(i));
+    } else {
+        put_text(o, c, at);
+    }
+    if (leave)
+        put_leave(o, c, f, at, j);
+    put(o, " }\n");
+}
+
+/* ---- functions ---- */
+
+static bool has_complete(const struct kri_code *c)
+{
+    for (uint32_t at = 0; at < c->head.length; at++)
+        if (may_leave(kri_decode_op(c->instr[at])))
+            return true;
+    return false;
+}
+
+/* The head of a C function for function J, LETTER its kind: 's' is the complete version, which is entered in the middle. */
+static void put_head(struct output *o, size_t j, const char *attribute, char letter)
+{
+    const struct function *f = &o->function[j];
+    put(o, "static %s kr_value %c%zu(struct kri_worker *w, const kr_value *k, struct kri_native_frame *caller", attribute, letter, j);
+    if (f->code->captures)
+        put(o, ", kr_value self");
+    if (letter == 's')
+        put(o, ", unsigned at, const kr_value *live");
+    else if (is_fixed(f->code))
+        for (unsigned i = 0; i < f->parameters; i++)
+            put(o, ", kr_value r%u", i);
+    else
+        put(o, ", const kr_value *argv");
+    put(o, ")");
+}
+
+enum { INLINED_INSTRUCTIONS = 60 };
+
+static bool calls_itself(const struct function *f)
+{
+    const struct kri_code *c = f->code;
+    for (uint32_t at = 0; at < c->head.length && c->head.length <= INLINED_INSTRUCTIONS; at++)
+        if (kri_decode_op(c->instr[at]) == KRI_OP_CALLG && (int)kri_decode_b(c->instr[at]) == f->link &&
+            kri_eq(c->k[kri_decode_c(c->instr[at])], c->name))
+            return true;
+    return false;
+}
+
+/* A Lisp value in a C comment. */
+static void put_comment(struct output *o, kr_value v)
+{
+    kr_value s = kri_print_to_string(o->w, v, true);
+    put(o, "/* ");
+    for (size_t i = 0; i < kri_length(s) && i < 200; i++) {
+        char c = (char)kri_string_of(s)->byte[i];
+        put(o, "%c", c == '*' || c == '\\' || c == '?' ? '.' : c);
+    }
+    put(o, " */\n");
+}
+
+static void put_variables(struct output *o, unsigned from, unsigned to)
+{
+    for (unsigned i = from; i < to; i++)
+        put(o, i % 16 == from % 16 ? "%s    kr_value r%u" : "%s, r%u", i % 16 == from % 16 && i > from ? ";\n" : "", i);
+    put(o, from < to ? ";\n" : "");
+}
+
+/* The parameters of function J, the poll, or the jump to where the complete version begins. */
+static void put_entry(struct output *o, const struct flow *flow, size_t j, bool complete)
+{
+    const struct function *f = &o->function[j];
+    const struct kri_code *c = f->code;
+    unsigned n = f->parameters;
+    if (complete) {
+        put_variables(o, 0, c->frame);
+        put(o, "    switch (at) {\n");
+        for (uint32_t at = 0; at < c->head.length; at++)
+            if (flow->flags[at] & REACHED && may_leave(kri_decode_op(c->instr[at]))) {
+                put(o, "    case %u: ", at);
+                put_live(o, c, flow, at, "r%u = live[%u]; ", false);
+                put(o, "goto i%u;\n", at);
+            }
+        put(o, "    }\n");
+        return;
+    }
+    if (!is_fixed(c) && n > 0) {
+        put(o, "    kr_value ");
+        for (unsigned i = 0; i < n; i++)
+            put(o, "%sr%u = argv[%u]", i ? ", " : "", i, i);
+        put(o, ";\n");
+    }
+    put_variables(o, n, c->frame);
+    put(o, "    if (KRI_NATIVE_LOW())\n        return l%zu(w, k, caller%s", j, c->captures ? ", self" : "");
+    if (!is_fixed(c))
+        put(o, ", argv");
+    for (unsigned i = 0; i < n && is_fixed(c); i++)
+        put(o, ", r%u", i);
+    put(o, ");\n");
+}
+
+/* What function J does when the native stack is low or a request waits: its bytecode serves, or it begins again. */
+static void put_low(struct output *o, size_t j)
+{
+    const struct function *f = &o->function[j];
+    const char *self = f->code->captures ? ", self" : "";
+    unsigned n = is_fixed(f->code) ? f->parameters : 0;
+    put_head(o, j, "KRI_COLD", 'l');
+    put(o, "\n{\n    if (kri_native_low(w, k, caller, %zu))\n        return kri_native_twin(w, k, caller, %zu, %s, %u, ", j, j,
+        f->code->captures ? "self" : "KRI_NIL", f->parameters);
+    if (is_fixed(f->code))
+        put_array(o, 0, n);
+    put(o, "%s);\n    return f%zu(w, k, caller%s%s", is_fixed(f->code) ? "" : "argv", j, self, is_fixed(f->code) ? n ? ", " : "" : ", argv");
+    put_registers(o, 0, n);
+    put(o, ");\n}\n");
+}
+
+static void put_version(struct output *o, const struct flow *flow, size_t j, bool complete)
+{
+    const struct function *f = &o->function[j];
+    const struct kri_code *c = f->code;
+    unsigned n = f->parameters;
+    bool fast = !complete && has_complete(c);
+    put_head(o, j, complete ? "KRI_COLD" : f->inlined ? "inline" : "", complete ? 's' : 'f');
+    put(o, "\n{\n    enum { POOL = %u, SITES = %u };\n    struct kr_context *const ctx = w->ctx; struct kr_vm *const vm = w->vm;\n", f->pool, f->sites);
+    put(o, "    struct { struct kri_native_frame frame; kr_value argument[%u]; } rec;\n", n ? n : 1);
+    put_entry(o, flow, j, complete);
+    put(o, "#define SELF self\n#define SYNC() %s\n#define FRAME() (rec.frame.prev = caller", fast ? "goto slow" : "SYNC_HERE()");
+    for (unsigned i = 0; i < n; i++)
+        put(o, ", rec.argument[%u] = r%u", i, i);
+    put(o, ")\n");
+    for (uint32_t at = 0; at < c->head.length; at++)
+        if (flow->flags[at] & REACHED)
+            put_instruction(o, c, flow, at, j, fast);
+    put(o, "#undef FRAME\n#undef SYNC\n#undef SELF\n}\n");
+}
+
+static void put_function(struct output *o, size_t j)
+{
+    const struct kri_code *c = o->function[j].code;
+    struct flow flow;
+    o->keep = KRI_NIL;
+    analyse(o, &flow, c, o->function[j].parameters);
+    put(o, "\n");
+    put_comment(o, c->name);
+    if (has_complete(c)) {
+        put_version(o, &flow, j, true);
+        put_exits(o, c, &flow, j);
+    }
+    put_low(o, j);
+    put_version(o, &flow, j, false);
+}
+
+static void put_tables(struct output *o)
+{
+    const struct kri_native_source *s = o->source;
+    put(o, "\nstatic const struct kri_native_function functions[] = {\n");
+    for (size_t j = 0; j < s->count; j++) {
+        const struct function *f = &o->function[j];
+        if (f->compiled)
+            put(o, "    {f%zu, %d, %d, %u, %u},\n", j, is_fixed(f->code) ? (int)f->parameters : KRI_NATIVE_ARRAY, f->code->captures != 0, f->pool,
+                (unsigned)kri_length(f->code->constants));
+        else
+            put(o, "    {0},\n");
+    }
+    put(o, "    {0}\n};\nstatic const struct kri_native_site sites[] = {\n");
+    for (size_t j = 0; j < s->count; j++)
+        for (uint32_t at = 0; o->function[j].compiled && at <= o->function[j].code->head.length; at++)
+            put(o, "{%zu,%u},%s", j, at, at % 16 == 15 ? "\n" : "");
+    put(o, "{0}\n};\n");
+    if (s->image) {
+        put(o, "static const unsigned char image[] = {");
+        for (size_t i = 0; i < s->image_size; i++)
+            put(o, i % 32 ? "%u," : "\n%u,", s->image[i]);
+        put(o, "0};\n");
+    }
+    put(o, "__attribute__((visibility(\"default\"))) const struct kri_native_module kri_module = {\n"
+           "    KRI_NATIVE_MAGIC, KRI_NATIVE_ABI, %u, KRI_NATIVE_FINGERPRINT, %zu, %u, %u, %zu, functions, sites, %s, &kri_api, ",
+        (unsigned)KRI_OP_COUNT, s->count, o->sites, o->pool, s->image ? s->image_size : 0, s->image ? "image" : "0");
+    put(o, "\"");
+    for (const char *p = s->source; *p; p++)
+        put(o, *p == '"' || *p == '\\' || *p == '?' || (unsigned char)*p < 32 ? "\\%03o" : "%c", (unsigned char)*p);
+    put(o, "\", %lld, %lld\n};\n", (long long)s->source_size, (long long)s->source_time);
+}
+
+kr_value kri_native_generate(struct kri_worker *w, const struct kri_native_source *s)
+{
+    struct output o = {.w = w, .source = s};
+    kri_text_init(&o.text);
+    kr_value table = kri_value_of(kri_make(w, KRI_CLASS_BYTES, (uint32_t)(s->count * sizeof *o.function + 8), s->count * sizeof *o.function / 8 + 1));
+    o.function = (struct function *)kri_string_of(table)->byte;
+    o.pool = (uint32_t)(1 + 3 * s->count);
+    for (size_t j = 0; j < s->count; j++) {
+        struct function *f = &o.function[j];
+        f->code = (const struct kri_code *)kri_vector_of(s->codes)->at[j].w;
+        f->compiled = supported(f->code);
+        f->parameters = parameters(f->code);
+        bool named = f->compiled && !f->code->captures && is_fixed(f->code) && !(f->code->flags & KRI_CODE_MACRO) && kri_is_symbol(f->code->name);
+        f->link = named && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;
+        f->inlined = f->link >= 0 && calls_itself(f);
+        f->pool = o.pool;
+        f->sites = o.sites;
+        if (f->compiled) {
+            o.pool += (uint32_t)kri_length(f->code->constants);
+            o.sites += f->code->head.length + 1;
+        }
+    }
+    put(&o, "#include \"lisp/native_code.h\"\n\nstatic const struct kri_native_site sites[];\n");
+    for (size_t j = 0; j < s->count; j++)
+        if (o.function[j].compiled) {
+            put_head(&o, j, o.function[j].inlined ? "inline" : "", 'f');
+            put(&o, ";\n");
+        }
+    for (size_t j = 0; j < s->count; j++)
+        if (o.function[j].compiled)
+            put_function(&o, j);
+    put_tables(&o);
+    return kri_text_string(w, &o.text);
+}
