@@ -33,7 +33,7 @@ for kind; do
         run "$kind" "(fuzz::fuzz $left $seed \"log\" $from)" >out 2>&1
         code=$?
         units=$(grep -a -c '^[0-9]' log)
-        if [ $code -eq 0 ]; then
+        if [ $code -eq 0 ] && grep -a -q '^END' log; then
             passed=$((passed + units))
             echo "$kind: $(tail -n 1 log)"
             break
