@@ -97,6 +97,7 @@ struct reader {
     int backquote;           /* how deep */
     kr_value labels;         /* alist (n . object), the object a MARK_LABEL record while it is being read */
     bool unresolved;         /* such a record was handed out */
+    bool data;               /* inf and nan are numbers, as they are printed; in a program's source they are symbols */
     bool suppress;           /* skipping a form under #+ or #- */
     bool closes_at_end;      /* a string: an open list ends with it */
     bool user;               /* a user-made stream */
@@ -363,6 +364,18 @@ static kr_value token_symbol(struct reader *r, const struct token *t)
     return symbol;
 }
 
+/* What the N characters at P name of inf, -inf, nan, -nan; else 0. */
+static double float_name(const char *p, size_t n)
+{
+    bool minus = n > 0 && p[0] == '-';
+    p += minus;
+    if (n - minus != 3)
+        return 0;
+    if (strncasecmp(p, "inf", 3) == 0)
+        return minus ? -INFINITY : INFINITY;
+    return strncasecmp(p, "nan", 3) == 0 ? NAN : 0;
+}
+
 static kr_value token_object(struct reader *r, const struct token *t)
 {
     if (!t->escaped && t->colons == 0) {
@@ -371,6 +384,11 @@ static kr_value token_object(struct reader *r, const struct token *t)
         kr_value number = parse_number(r);
         if (!kri_eq(number, KRI_UNBOUND))
             return number;
+        if (r->data) {
+            double x = float_name(r->text.p, r->text.n);
+            if (x != 0)
+                return kri_float(r->w, x);
+        }
     }
     return token_symbol(r, t);
 }
@@ -1524,7 +1542,7 @@ static void setup(struct reader *r, struct kri_worker *w, kr_value stream, int d
     r->user = r->st == NULL;
     r->backquote = 0;
     r->labels = r->state = KRI_NIL;
-    r->unresolved = r->suppress = false;
+    r->unresolved = r->suppress = r->data = false;
     r->line = 0;
     if (r->user) {
         memset(&r->own, 0, sizeof r->own);
@@ -1560,10 +1578,11 @@ static kr_value finish(struct reader *r, kr_value v)
     return r->unresolved ? resolve_labels(r, v) : v;
 }
 
-kr_value kri_read(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value)
+static kr_value read_one(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value, bool data)
 {
     struct reader r;
     setup(&r, w, stream, -1);
+    r.data = data;
     if (setjmp(r.shallow))
         too_deep(&r);
     for (;;) {
@@ -1585,6 +1604,14 @@ kr_value kri_read(struct kri_worker *w, kr_value stream, bool eof_error, kr_valu
             v = dot_symbol(&r);
         return finish(&r, v);
     }
+}
+
+kr_value kri_read(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value) { return read_one(w, stream, eof_error, eof_value, false); }
+
+kr_value kri_read_data(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value)
+{
+    const struct kri_positions *p = w->ctx->positions; /* a reader macro of a file that is being loaded reads source */
+    return read_one(w, stream, eof_error, eof_value, !p || p->frozen);
 }
 
 kr_value kri_read_recursive(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value)
