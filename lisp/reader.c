@@ -13,6 +13,7 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include "lisp/address_table.h"
+#include "lisp/number.h"
 #include "lisp/package.h"
 
 enum syntax { CONSTITUENT, WHITE, TERMINATING, NONTERMINATING, SINGLE_ESCAPE, MULTIPLE_ESCAPE, ILLEGAL };
@@ -40,6 +41,7 @@ enum syntax { CONSTITUENT, WHITE, TERMINATING, NONTERMINATING, SINGLE_ESCAPE, MU
     NATIVE(DEGREES, 'D', 1, "read-degree", "#d90, a number of degrees, as radians")                                     \
     NATIVE(RADIANS, 'R', 1, "read-radian", "#r1.57, a number of radians, as degrees")                                   \
     NATIVE(PATHNAME, 'P', 1, "lisp::read-pathname", "#p\"..\", a pathname")                                             \
+    NATIVE(COMPLEX, 'C', 1, "lisp::read-complex", "#c(real imaginary), a complex number")                                \
     NATIVE(EVAL, '.', 1, "lisp::read-eval", "#.form, the value of form at read time")                                   \
     NATIVE(EVAL2, ',', 1, "lisp::read-eval-comma", "#,form, the value of form at read time")                            \
     NATIVE(UNINTERNED, ':', 1, "lisp::read-uninterned", "#:name, a symbol in no package")                               \
@@ -1368,6 +1370,15 @@ static kr_value read_native(struct reader *r, enum native n, int c, int number)
         if (!kri_is_string(r->vm, s))
             read_error(r, KRI_E_NO_STRING, s, "a pathname");
         return kri_parse_namestring(w, (char *)kri_string_of(s)->byte, kri_length(s));
+    }
+    case NATIVE_COMPLEX: {
+        kr_value parts = read_object(r), real = kri_is_cons(parts) ? kri_car(parts) : KRI_NIL;
+        kr_value imaginary = kri_is_cons(parts) && kri_is_cons(kri_cdr(parts)) ? kri_car(kri_cdr(parts)) : KRI_NIL;
+        if (r->suppress)
+            return KRI_NIL;
+        if (!kri_is_number(real) || !kri_is_number(imaginary) || kri_has_class(real, KRI_CLASS_COMPLEX) || kri_has_class(imaginary, KRI_CLASS_COMPLEX))
+            read_error(r, KRI_E_NO_NUMBER, parts, "#c(real imaginary)");
+        return kri_make_complex(w, real, imaginary);
     }
     case NATIVE_EVAL:
     case NATIVE_EVAL2: return read_eval(r);
