@@ -820,7 +820,42 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
     return analyse_call(c, head, arguments, n);
 }
 
+static struct kri_node *analyse(struct kri_compiler *c, kr_value form);
+
+struct analysis {
+    struct kri_compiler *c;
+    kr_value form;
+    struct kri_node *node;
+};
+
+static kr_value attempt_analysis(struct kri_worker *w, void *arg)
+{
+    struct analysis *a = arg;
+    (void)w;
+    a->node = analyse(a->c, a->form);
+    return KRI_NIL;
+}
+
 struct kri_node *kri_analyse(struct kri_compiler *c, kr_value form)
+{
+    if (KRI_LIKELY(!c->tolerant) || !kri_is_cons(form))
+        return analyse(c, form);
+    struct analysis a = {c, form, NULL};
+    struct kri_scope *scope = c->scope;
+    struct kri_fn *fn = c->fn;
+    unsigned line = c->line;
+    kr_value condition;
+    if (kri_attempt(c->w, attempt_analysis, &a, false, &condition))
+        return a.node;
+    c->scope = scope;
+    c->fn = fn;
+    c->line = line;
+    struct kri_node *raise = call_node(c, kri_compiler_symbol(c, "%RAISE-LATE"), 1);
+    raise->kid[0] = kri_node_const(c, condition);
+    return kri_node_seal(raise);
+}
+
+static struct kri_node *analyse(struct kri_compiler *c, kr_value form)
 {
     if (kri_native_exhausted(c->w))
         kri_error(c->w, KRI_E_STACK, KRI_NIL, "forms nested too deeply");
@@ -1344,7 +1379,7 @@ static struct kri_node *defined_function(struct kri_compiler *c, const struct kr
     kr_value condition;
     if (!kri_late_ready(c->w))
         return closure_node(c, l, form);
-    if (kri_attempt(c->w, attempt_closure, &a, &condition))
+    if (kri_attempt(c->w, attempt_closure, &a, true, &condition))
         return a.node;
     c->scope = scope;
     c->fn = fn;
