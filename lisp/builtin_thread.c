@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+#include "lisp/profile.h"
 #include "lisp/init.h"
 #include "lisp/stream.h"
 
@@ -572,8 +573,10 @@ static void fork_stopped(struct kri_worker *w, void *arg)
 {
     struct fork *f = arg;
     f->pid = fork();
-    if (f->pid == 0)
+    if (f->pid == 0) {
         kri_heap_after_fork(w);
+        kri_profile_after_fork(w->vm);
+    }
 }
 
 KR_BUILTIN(fork, "unix:fork", "()",

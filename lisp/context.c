@@ -234,6 +234,7 @@ static void mark_context(struct kr_context *ctx, struct kri_marker *m)
     kri_mark_value(m, ctx->unwind_value);
     kri_mark_value(m, ctx->thread);
     kri_mark_value(m, ctx->condition);
+    kri_mark_value(m, ctx->returns);
     kri_mark_value(m, ctx->pending_interrupt);
 }
 
