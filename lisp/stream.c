@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RESERVE = KRI_STREAM_RESERVE, NESTING = 64 };
@@ -137,7 +139,10 @@ void kri_attach_fd(struct kri_worker *w, kr_value stream, int fd, kr_value name,
     struct kri_stream *st = kri_stream_state(w->vm, stream);
     st->fd = fd;
     st->nominal = (uint32_t)nominal;
-    st->interactive = isatty(fd);
+    struct stat about;
+    bool known = fstat(fd, &about) == 0;
+    st->interactive = known && S_ISCHR(about.st_mode) && isatty(fd);
+    st->socket = known && S_ISSOCK(about.st_mode);
     st->unbuffered = fd == STDERR_FILENO;
     kri_store(w, &c->head, &c->fd, kri_fixnum(fd));
     kri_store(w, &c->head, &c->fname, name);
@@ -172,6 +177,15 @@ kr_value kri_make_io_stream(struct kri_worker *w, kr_value in, kr_value out)
     return kri_value_of(c);
 }
 
+kr_value kri_make_two_way_fd(struct kri_worker *w, int in, int out, kr_value name, size_t buffer_size)
+{
+    kr_value i = kri_make_fd_stream(w, in, name, true, buffer_size);
+    kri_finalize(w, i);
+    kr_value o = kri_make_fd_stream(w, out, name, false, buffer_size);
+    kri_finalize(w, o);
+    return kri_make_io_stream(w, i, o);
+}
+
 /* The sources, a list in slot COUNT, are taken line by line into a buffer of its own. */
 kr_value kri_make_concatenated(struct kri_worker *w, kr_value inputs)
 {
@@ -197,7 +211,7 @@ void kri_stream_init(struct kri_worker *w)
 
 struct transfer {
     int fd, error;
-    bool input;
+    bool input, socket;
     unsigned char *at;
     size_t n;
     ssize_t done;
@@ -223,7 +237,9 @@ static void do_transfer(void *arg)
         return;
     }
     for (;;) {
-        t->done = t->input ? read(t->fd, t->at, t->n) : write(t->fd, t->at, t->n);
+        t->done = t->input    ? read(t->fd, t->at, t->n)
+                  : t->socket ? send(t->fd, t->at, t->n, MSG_NOSIGNAL) /* a connection that is gone is an error, not the end of the host */
+                              : write(t->fd, t->at, t->n);
         t->error = t->done < 0 ? errno : 0;
         if (t->error != EAGAIN && t->error != EWOULDBLOCK)
             return;
@@ -254,7 +270,7 @@ static int flush_locked(struct kri_worker *w, struct kri_stream *st)
     if (st->kind != KRI_STREAM_FD)
         return 0;
     while (st->pos < st->end && !st->closed) {
-        struct transfer t = {.fd = st->fd, .at = st->bytes + st->pos, .n = st->end - st->pos};
+        struct transfer t = {.fd = st->fd, .socket = st->socket, .at = st->bytes + st->pos, .n = st->end - st->pos};
         if (!transfer_locked(w, st, &t))
             continue;
         if (t.error) {
@@ -709,6 +725,40 @@ uint64_t kri_stream_line(struct kri_worker *w, kr_value stream)
     return line;
 }
 
+/* Room behind the unread bytes of ST. Caller holds its lock. */
+static bool make_room_locked(struct kri_stream *st)
+{
+    if (st->end == st->size && st->pos > RESERVE) {
+        memmove(st->bytes, st->bytes + st->pos - RESERVE, st->end - st->pos + RESERVE);
+        st->end -= st->pos - RESERVE;
+        st->pos = RESERVE;
+    }
+    return st->end < st->size;
+}
+
+size_t kri_stream_fill(struct kri_worker *w, kr_value stream, int *error)
+{
+    stream = resolve(w, stream, true);
+    struct kri_stream *st = kri_stream_state(w->vm, stream);
+    if (!st || st->kind != KRI_STREAM_FD)
+        kri_error(w, KRI_E_NO_STREAM, stream, "%V reads no file", stream);
+    struct transfer t;
+    kri_lock(w, &st->lock);
+    do {
+        if (st->closed || !make_room_locked(st)) {
+            *error = st->closed ? EBADF : ENOBUFS;
+            kri_unlock(&st->lock);
+            return 0;
+        }
+        t = (struct transfer){.fd = st->fd, .input = true, .at = st->bytes + st->end, .n = st->size - st->end};
+    } while (!transfer_locked(w, st, &t));
+    *error = t.error;
+    size_t n = t.error ? 0 : (size_t)t.done;
+    st->end += n;
+    kri_unlock(&st->lock);
+    return n;
+}
+
 void kri_stream_reset_input(struct kri_worker *w, kr_value stream)
 {
     struct kri_stream *st = kri_stream_state(w->vm, resolve(w, stream, true));
@@ -823,7 +873,7 @@ static void finish_cell(struct kri_cell *c, void *arg)
     if (f->closing && !st->closed && st->fd > STDERR_FILENO)
         finish_later(f, st->fd);
     while (!st->input && !st->closed && st->pos < st->end) {
-        ssize_t n = write(st->fd, st->bytes + st->pos, st->end - st->pos);
+        ssize_t n = st->socket ? send(st->fd, st->bytes + st->pos, st->end - st->pos, MSG_NOSIGNAL) : write(st->fd, st->bytes + st->pos, st->end - st->pos);
         if (n < 0 && errno != EINTR)
             break;
         st->pos += n > 0 ? (size_t)n : 0;
@@ -840,6 +890,15 @@ void kri_streams_finish(struct kri_worker *w)
     struct finish f = {.w = w};
     kri_with_world_stopped(w, finish_all, &f);
 }
+
+static void unlock_cell(struct kri_cell *c, void *arg)
+{
+    struct kri_worker *w = arg;
+    struct kri_stream *st = kri_stream_state(w->vm, kri_value_of(c));
+    if (st)
+        pthread_mutex_init(&st->lock, NULL);
+}
+void kri_streams_after_fork(struct kri_worker *w) { kri_heap_walk(w, unlock_cell, w); }
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 

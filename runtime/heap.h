@@ -60,6 +60,7 @@ struct kri_heap_hooks {
     void (*sample)(struct kri_worker *w);
     /* While kri_heap_watch is on: about BYTES more were fetched for the cell that is being made. Allocates nothing, raises nothing. */
     void (*allocated)(struct kri_worker *w, size_t bytes);
+    void (*signal)(struct kri_worker *w);
 };
 
 /* A collection, as recorded. Times in nanoseconds. */
