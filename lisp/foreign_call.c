@@ -217,8 +217,8 @@ static kr_value call_general(struct kri_worker *w, const struct foreign_function
     for (int i = 0; i < n; i++) {
         type[i] = i < f->n ? f->type[i] : (struct kri_c_type){.kind = KRI_C_ANY};
         if (type[i].kind == KRI_C_ANY)
-            type[i] = kri_c_type_suggested(w, argv[first + i], first + i);
-        value[i] = kri_to_c(w, argv[first + i], type[i], first + i);
+            type[i] = kri_c_type_suggested(w, argv[first + i], i);
+        value[i] = kri_to_c(w, argv[first + i], type[i], i);
     }
     if (first)
         result = kri_to_c(w, argv[0], (struct kri_c_type){.kind = KRI_C_RECORD, .size = f->result.size}, 0).p;
@@ -297,7 +297,8 @@ static struct kri_c_type result_type(struct kri_worker *w, kr_value name)
 KR_BUILTIN(foreign_function, "lisp::%foreign-function", "(name address arglist types result variadic leaf documentation)",
            "A function that calls the C function at ADDRESS. NAME and DOCUMENTATION are its own; ARGLIST is the text of its parameters; "
            "TYPES is a list of their types and RESULT its type, as in define-foreign, with (:struct size align) for structs; if the result "
-           "is one, the first argument is the struct to fill, which is returned. VARIADIC: arguments beyond TYPES go as they suggest. LEAF: call "
+           "is one, the first argument is the struct to fill, which is returned. VARIADIC: t if the C function "
+           "is, or :lax; if ARGLIST lets arguments beyond TYPES come, they go as they suggest. LEAF: call "
            "it inside the gate. Error: no such type.")
 {
     int n = count_types(w, argv[3]);
@@ -316,7 +317,7 @@ KR_BUILTIN(foreign_function, "lisp::%foreign-function", "(name address arglist t
     f->entry = (void *)(uintptr_t)address;
     f->n = (uint8_t)n;
     f->result = result_type(w, argv[4]);
-    f->variadic = !kri_is_nil(argv[5]);
+    f->variadic = kri_eq(argv[5], w->vm->sym.t);
     f->leaf = !kri_is_nil(argv[6]);
     f->shape = any || f->variadic ? BEYOND : (uint8_t)shape_of(f->result, f->type, n);
     kr_value fn = kri_make_builtin(w, argv[0], foreign_call, kri_path_text(arglist), kri_is_nil(doc) ? NULL : kri_path_text(doc));

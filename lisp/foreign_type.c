@@ -36,13 +36,32 @@ const char *kri_c_kind_name(unsigned kind)
     return "?";
 }
 
+/* The keywords of the table, in its order: a vector among the VM's roots. */
+static const kr_value *type_keywords(struct kri_worker *w)
+{
+    struct kr_vm *vm = w->vm;
+    /* Acquire: pairs with the release below; who finds the vector finds it filled. */
+    const kr_value *known = (const kr_value *)kri_load_acquire(&vm->c_type_names);
+    if (KRI_LIKELY(known != NULL))
+        return known;
+    kr_value v = kri_make_vector(w, TYPE_NAMES), roots = kri_cons(w, v, KRI_NIL);
+    for (int i = 0; i < TYPE_NAMES; i++) {
+        kr_value keyword = kri_keyword(w, type_names[i].name);
+        kri_store(w, kri_ptr(v), &kri_vector_of(v)->at[i], keyword);
+    }
+    kri_lock(w, &vm->lock);
+    kri_store(w, kri_ptr(roots), &kri_cons_of(roots)->cdr, vm->roots);
+    vm->roots = roots;
+    kri_unlock(&vm->lock);
+    kri_store_release(&vm->c_type_names, (size_t)kri_vector_of(v)->at);
+    return kri_vector_of(v)->at;
+}
+
 static int kind_named(struct kri_worker *w, kr_value name)
 {
-    if (!kri_has_class(name, KRI_CLASS_SYMBOL) || !kri_eq(kri_symbol_of(w->vm, name)->homepkg, w->vm->pkg_keyword))
-        return -1;
-    kr_value text = kri_symbol_of(w->vm, name)->pname;
+    const kr_value *keyword = type_keywords(w);
     for (int i = 0; i < TYPE_NAMES; i++)
-        if (strlen(type_names[i].name) == kri_length(text) && memcmp(type_names[i].name, kri_string_of(text)->byte, kri_length(text)) == 0)
+        if (kri_eq(keyword[i], name))
             return (int)type_names[i].kind;
     return -1;
 }
