@@ -424,7 +424,7 @@ static kr_value frames_text(struct kri_worker *w, void *arg) { return kri_backtr
 static size_t plain_message(kr_context *ctx, kr_value c, char *buffer, size_t size)
 {
     struct kr_vm *vm = ctx->vm;
-    if (!kri_is_pointer(c) || !kri_derivedp(vm, c, vm->classes[KRI_CLASS_ERROR].object))
+    if (!kri_is_pointer(c) || !kri_derivedp(vm, c, vm->classes[KRI_CLASS_CONDITION].object))
         return 0;
     kr_value message = kri_slot(&((struct kri_condition *)c.w)->message);
     if (!kri_is_string(vm, message) || size == 0)
@@ -498,7 +498,7 @@ void kr_raise(kr_context *ctx, const char *message)
 _Noreturn void kri_pass_on(struct kri_worker *w, kr_value condition)
 {
     struct kr_context *ctx = w->ctx;
-    if (kri_is_pointer(condition) && kri_derivedp(ctx->vm, condition, ctx->vm->classes[KRI_CLASS_ERROR].object))
+    if (kri_is_pointer(condition) && kri_derivedp(ctx->vm, condition, ctx->vm->classes[KRI_CLASS_CONDITION].object))
         kri_raise(w, condition);
     if (!kri_is_nil(condition))
         kri_error(w, KRI_E_TYPE_MISMATCH, condition, "a condition expected");

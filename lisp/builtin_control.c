@@ -128,6 +128,15 @@ KR_BUILTIN(function_documentation, "lisp::%function-documentation", "(function)"
     return kri_is_function(argv[0]) ? kri_code_of(argv[0])->documentation : KRI_NIL;
 }
 
+KR_BUILTIN(function_area, "lisp::%function-area", "(function)", "For a FUNCTION of the system the area it belongs to, a string: a table of builtins or a file of the core; else nil.")
+{
+    if (!kri_is_function(argv[0]))
+        return KRI_NIL;
+    const struct kri_code *code = kri_code_of(argv[0]);
+    const char *area = code->builtin ? kri_builtin_area(code->builtin) : NULL;
+    return area ? kri_string(w, area) : code->file;
+}
+
 KR_BUILTIN(function_file, "lisp::%function-file", "(function)", "(file line) of FUNCTION's definition, or nil.")
 {
     if (!kri_is_function(argv[0]))
@@ -173,23 +182,36 @@ KR_BUILTIN(set_vtype, "lisp::%set-vtype", "(symbol vtype)",
 
 static kr_value formatted(struct kri_worker *w, int argc, kr_value *argv)
 {
-    kr_value v[60];
-    int n = argc < 59 ? argc : 59;
+    enum { MOST = 60 };
+    kr_value v[MOST];
+    int n = argc < MOST - 1 ? argc : MOST - 1;
     v[0] = KRI_NIL;
     memcpy(v + 1, argv, (size_t)n * sizeof *v);
     return kri_call(w, kri_symbol_function(w->vm, w->vm->sym.format), n + 1, v);
 }
 
+static void complete_and_raise(struct kri_worker *w, kr_value condition)
+{
+    struct kri_condition *c = (struct kri_condition *)condition.w;
+    kri_complete_condition(w, c);
+    kri_raise(w, condition);
+}
+
+/* (error 'class :slot value..) */
+static void raise_new(struct kri_worker *w, int argc, kr_value *argv)
+{
+    kr_value make = kri_symbol_function(w->vm, w->vm->sym.make_condition);
+    complete_and_raise(w, kri_call(w, make, argc, argv));
+}
+
 KR_BUILTIN(error, "error", "(control &rest args)",
-           "Raise a user error (code 76) whose text is CONTROL formatted with ARGS; or the condition CONTROL; or, if CONTROL is "
-           "EusLisp's code of an error, that error, with ARGS, a control string and its arguments, as detail.")
+           "Raise a user error (code 76) whose text is CONTROL formatted with ARGS; or the condition CONTROL; or, if CONTROL names a class of "
+           "conditions, a new one whose slots ARGS give, as for make-condition; or, if CONTROL is EusLisp's code of an error, that error, "
+           "with ARGS, a control string and its arguments, as detail.")
 {
     struct kr_vm *vm = w->vm;
-    if (kri_is_pointer(argv[0]) && kri_derivedp(vm, argv[0], vm->classes[KRI_CLASS_ERROR].object)) {
-        struct kri_condition *c = (struct kri_condition *)argv[0].w;
-        if (kri_is_nil(c->backtrace))
-            kri_store(w, &c->head, &c->backtrace, kri_backtrace(w, 60));
-        kri_raise(w, argv[0]);
+    if (kri_is_pointer(argv[0]) && kri_derivedp(vm, argv[0], vm->classes[KRI_CLASS_CONDITION].object)) {
+        complete_and_raise(w, argv[0]);
     }
     if (kri_is_fixnum(argv[0])) {
         kr_value detail = argc > 1 && kri_is_string(vm, argv[1]) ? formatted(w, argc - 1, argv + 1) : KRI_NIL;
@@ -198,23 +220,17 @@ KR_BUILTIN(error, "error", "(control &rest args)",
             kri_error(w, (int)kri_arg_natural(w, argv, 0), KRI_NIL, NULL);
         kri_error(w, (int)kri_arg_natural(w, argv, 0), KRI_NIL, "%s", (const char *)kri_string_of(detail)->byte);
     }
+    if (kri_is_symbol(argv[0]) && !kri_is_nil(argv[0])) {
+        kr_value named = kri_symbol_function(vm, vm->sym.condition_class_named);
+        if (!kri_is_nil(kri_call1(w, named, argv[0])))
+            raise_new(w, argc, argv);
+    }
     if (!kri_is_string(vm, argv[0]))
         kri_argument_error(w, 0, argv[0], KRI_E_NO_INTEGER);
-    kr_value callee = w->callee, text = formatted(w, argc, argv);
-    kr_value message = kri_string(w, ""), backtrace = kri_backtrace(w, 60), call = KRI_NIL;
+    kr_value text = formatted(w, argc, argv), call = KRI_NIL;
     for (int i = argc; i-- > 0;)
         call = kri_cons(w, argv[i], call);
-    call = kri_cons(w, kri_keyword(w, "CALL"), kri_cons(w, kri_code_of(callee)->name, call));
-    call = kri_cons(w, call, KRI_NIL);
-    kr_value v = kri_instantiate(w, kri_class_for_code(w, KRI_E_USER), -1);
-    struct kri_condition *c = (struct kri_condition *)v.w;
-    c->code = kri_fixnum(KRI_E_USER);
-    c->message = message;
-    c->extra = text;
-    c->plist = call;
-    c->callee = kri_code_of(kri_running_function(w->ctx))->name;
-    c->backtrace = backtrace;
-    kri_raise(w, v);
+    kri_error_user(w, text, kri_cons(w, kri_code_of(w->callee)->name, call));
 }
 
 KR_BUILTIN(raise_code, "lisp::%error-code", "(code form &optional detail)",
@@ -229,8 +245,8 @@ KR_BUILTIN(raise_code, "lisp::%error-code", "(code form &optional detail)",
 
 KR_BUILTIN(signal_condition, "lisp::%signal", "(condition)", "Call the handlers that match CONDITION; nil when all decline.")
 {
-    if (!kri_derivedp(w->vm, argv[0], w->vm->classes[KRI_CLASS_ERROR].object))
-        kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
+    if (!kri_derivedp(w->vm, argv[0], w->vm->classes[KRI_CLASS_CONDITION].object))
+        kri_argument_error(w, 0, argv[0], KRI_E_TYPE_MISMATCH);
     kri_signal(w, argv[0]);
     return KRI_NIL;
 }
@@ -247,13 +263,8 @@ KR_BUILTIN(set_condition_classes, "lisp::%set-condition-classes", "(alist)", "Se
 {
     struct kr_vm *vm = w->vm;
     vm->condition_classes = kri_arg_list(w, argv, 0);
-    /* The condition that cannot be made when it is needed. */
-    kr_value message = kri_string(w, kri_error_text(KRI_E_ALLOCATION));
-    kr_value v = kri_instantiate(w, kri_class_for_code(w, KRI_E_ALLOCATION), -1);
-    struct kri_condition *c = (struct kri_condition *)v.w;
-    c->code = kri_fixnum(KRI_E_ALLOCATION);
-    c->message = message;
-    vm->memory_condition = v;
+    vm->memory_condition = kri_ready_condition(w, KRI_E_ALLOCATION);
+    vm->stack_condition = kri_ready_condition(w, KRI_E_STACK);
     return argv[0];
 }
 
@@ -294,6 +305,6 @@ KR_BUILTIN(last_condition, "lisp::%last-condition", "()", "The condition that th
 const struct kri_builtin *const kri_builtins_control[] = {
     &funcall_def, &apply_def, &fboundp_def, &symbol_function_def, &set_symbol_function_def, &fmakunbound_def, &functionp_def,
     &compiled_function_p_def, &macro_function_def, &as_macro_def, &function_name_def, &function_arglist_def, &function_documentation_def,
-    &function_file_def, &symbol_value_global_def, &set_global_def, &proclaim_special_def, &set_vtype_def, &error_def,
+    &function_area_def, &function_file_def, &symbol_value_global_def, &set_global_def, &proclaim_special_def, &set_vtype_def, &error_def,
     &raise_code_def, &signal_condition_def, &install_error_handler_def, &set_condition_classes_def, &error_text_def,
     &backtrace_def, &protected_call_def, &last_condition_def, NULL};

@@ -15,6 +15,9 @@ static void entry_push(struct kri_worker *w, struct kri_entry *e, kr_value *reco
     e->base = ctx->base;
     e->top = ctx->top;
     e->pc = ctx->pc;
+    e->callee = w->callee;
+    e->compiler = ctx->compiler;
+    ctx->compiler = NULL;
     e->native = ctx->native;
     e->region = ctx->region;
     e->locals = kri_load_relaxed(&ctx->locals_count);
@@ -32,6 +35,7 @@ static void entry_pop(struct kr_context *ctx, struct kri_entry *e, struct kri_se
 {
     ctx->handler = kri_op_previous(e->handler);
     ctx->entry = e->prev;
+    ctx->compiler = e->compiler;
     ctx->base = e->base;
     ctx->top = e->top;
     ctx->pc = e->pc;
@@ -220,6 +224,12 @@ kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int 
     return result;
 }
 
+kr_value kri_accessor_function(struct kri_worker *w, kr_value symbol, kr_value macro)
+{
+    kr_value f = kri_get(w, symbol, w->vm->sym.k_accessor);
+    return kri_is_function(f) ? f : macro;
+}
+
 kr_value kri_coerce_function(struct kri_worker *w, kr_value fn)
 {
     if (kri_is_function(fn))
@@ -227,8 +237,8 @@ kr_value kri_coerce_function(struct kri_worker *w, kr_value fn)
     if (kri_is_symbol(fn)) {
         kr_value f = kri_symbol_function(w->vm, fn);
         if (kri_code_of(f)->flags & KRI_CODE_UNDEFINED)
-            kri_error(w, KRI_E_UNDEFINED, fn, NULL);
-        return f;
+            return kri_undefined_function(w, fn, false);
+        return kri_code_of(f)->flags & KRI_CODE_MACRO ? kri_accessor_function(w, fn, f) : f;
     }
     if (kri_is_cons(fn) && kri_eq(kri_car(fn), w->vm->sym.lambda))
         return kri_compile_lambda(w, KRI_NIL, fn);
@@ -350,12 +360,12 @@ _Noreturn void kri_argc_error(struct kri_worker *w, kr_value fn, int argc, const
         argc--;
         argv++;
     }
-    kr_value form = kri_cons(w, code->name, kri_list_from(w, argv, argc < 0 ? 0 : (size_t)(argc > 20 ? 20 : argc)));
+    kr_value call = kri_cons(w, code->name, kri_list_from(w, argv, argc < 0 ? 0 : (size_t)(argc > 20 ? 20 : argc)));
     if (max < 0)
-        kri_error(w, KRI_E_ARGC, form, "%d given, at least %d expected: %V", argc, min, code->lambda_list);
+        kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, at least %d expected: %V", argc, min, code->lambda_list);
     if (min == max)
-        kri_error(w, KRI_E_ARGC, form, "%d given, %d expected: %V", argc, min, code->lambda_list);
-    kri_error(w, KRI_E_ARGC, form, "%d given, %d to %d expected: %V", argc, min, max, code->lambda_list);
+        kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, %d expected: %V", argc, min, code->lambda_list);
+    kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, %d to %d expected: %V", argc, min, max, code->lambda_list);
 }
 
 static int key_index(const struct kri_code *code, kr_value key)

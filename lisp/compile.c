@@ -17,6 +17,9 @@ void kri_compiler_init(struct kri_compiler *c, struct kri_worker *w, kr_value fo
     c->scope = NULL;
     c->fn = NULL;
     c->line = 0;
+    c->here = c->outer = KRI_NIL;
+    c->outside = w->ctx->compiler;
+    w->ctx->compiler = c;
 }
 
 void *kri_compiler_alloc(struct kri_compiler *c, size_t bytes)
@@ -72,10 +75,16 @@ size_t kri_form_length(struct kri_worker *w, kr_value list, kr_value form, int c
 
 /* ---- compiling ---- */
 
+kr_value kri_compiler_form(const struct kri_compiler *c) { return kri_is_nil(c->here) ? c->form : c->here; }
+
+static void compiler_end(struct kri_compiler *c) { c->w->ctx->compiler = c->outside; }
+
 static kr_value finish(struct kri_compiler *c, struct kri_fn *f)
 {
     kri_generate(c, f);
-    return kri_function_make(c, f);
+    kr_value fn = kri_function_make(c, f);
+    compiler_end(c);
+    return fn;
 }
 
 kr_value kri_compile_form(struct kri_worker *w, kr_value form)
@@ -193,6 +202,7 @@ static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value nam
     fn->code = code;
     for (int i = 0; i < count; i++)
         fn->captured[i] = values[i];
+    compiler_end(&c);
     return kri_value_of(fn);
 }
 
@@ -209,7 +219,9 @@ kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded)
     struct kri_compiler c;
     kri_compiler_init(&c, w, form);
     *expanded = true;
-    return kri_expand(&c, f, form);
+    kr_value expansion = kri_expand(&c, f, form);
+    compiler_end(&c);
+    return expansion;
 }
 
 /* ---- definitions ---- */
@@ -238,6 +250,8 @@ static bool eval_simple(struct kri_worker *w, kr_value form, kr_value *value)
     }
     if (kri_is_symbol(form)) {
         kr_value v = kri_special(w, form);
+        if (kri_eq(v, KRI_UNBOUND) && kri_is_cons(kri_get(w, form, w->vm->sym.k_symbol_macro)))
+            return false;
         *value = kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, form, true) : v;
         return true;
     }

@@ -136,6 +136,7 @@ struct kri_node {
     bool x;
     uint32_t index, line, kids;
     kr_value value;
+    kr_value form, outer; /* the form it stands for (of a variable: the form around it), and the one around that */
     union {
         struct kri_var *var;
         struct kri_var **vars;
@@ -154,6 +155,12 @@ struct kri_parameter {
     bool has_supplied;
     kr_value keyword;
     struct kri_node *init;             /* or NULL */
+};
+
+/* Words gathered for the debugger. */
+struct kri_debug_table {
+    uint32_t *word;
+    unsigned count, size;
 };
 
 struct kri_fn {
@@ -182,6 +189,9 @@ struct kri_fn {
     unsigned hash_size;
     uint32_t *lines;
     unsigned line_words, line_size;
+    struct kri_debug_table sites, locals; /* what becomes code->debug, see object.h */
+    kr_value *pool;
+    unsigned pool_count, pool_size;
     struct kri_fixup *fixup;
     int fixups, fixup_size;
     unsigned height, highest;
@@ -196,9 +206,11 @@ struct kri_compiler {
     kr_value form;            /* the whole, for the collector */
     kr_value keep;
     char *free, *end;
+    struct kri_compiler *outside; /* the compilation in whose macro expansion this one runs, or NULL */
     struct kri_scope *scope;
     struct kri_fn *fn;
     unsigned line;
+    kr_value here, outer;     /* the form that is analysed, and the one around it in the same function; NIL: none */
     _Alignas(16) char first[KRI_ARENA_FIRST];
 };
 
@@ -258,6 +270,7 @@ kr_value kri_function_make(struct kri_compiler *c, struct kri_fn *f);
 bool kri_attempt(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void *arg), void *arg, kr_value *result);
 /* Is the core there that late definitions need? */
 bool kri_late_ready(struct kri_worker *w);
+bool kri_last_chance(struct kri_worker *w);
 /* Functions that compile SOURCE, a lambda list, when they are called; CONDITION is why. */
 kr_value kri_late_function(struct kri_worker *w, kr_value name, kr_value source, bool macro, kr_value condition);
 kr_value kri_late_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value source, kr_value condition);

@@ -11,6 +11,8 @@ struct kri_node *kri_node_new(struct kri_compiler *c, enum kri_node_op op, size_
     n->op = (uint8_t)op;
     n->kids = (uint32_t)kids;
     n->line = c->line;
+    n->form = c->here;
+    n->outer = c->outer;
     return n;
 }
 
@@ -205,6 +207,11 @@ static struct kri_node *global_node(struct kri_compiler *c, kr_value symbol)
         return kri_node_const(c, symbol);
     if (kri_eq(symbol, c->vm->sym.t) || is_keyword(c->vm, symbol))
         return kri_node_const(c, symbol);
+    if (kri_eq(kri_slot(&kri_symbol_of(c->vm, symbol)->value), KRI_UNBOUND)) {
+        kr_value expansion = kri_get(c->w, symbol, c->vm->sym.k_symbol_macro);
+        if (kri_is_cons(expansion))
+            return kri_analyse(c, kri_car(expansion));
+    }
     struct kri_node *n = kri_node_new(c, KRI_N_GLOBAL, 0);
     n->value = kri_keep(c, symbol);
     return n;
@@ -245,6 +252,11 @@ static struct kri_node *analyse_assignment(struct kri_compiler *c, kr_value symb
         kri_error(c->w, KRI_E_CONSTANT, symbol, "in %V", form);
     struct kri_scope *s = find_variable(c, symbol, &slot);
     struct kri_node *n;
+    if (!s && kri_eq(kri_slot(&kri_symbol_of(c->vm, symbol)->value), KRI_UNBOUND)) {
+        kr_value expansion = kri_get(c->w, symbol, c->vm->sym.k_symbol_macro);
+        if (kri_is_cons(expansion))
+            return kri_analyse(c, kri_keep(c, kri_list(c->w, 3, c->vm->sym.setf, kri_car(expansion), value)));
+    }
     if (!s || s->kind == KRI_SCOPE_SPECIAL) {
         n = node1(c, KRI_N_SETGLOBAL, kri_analyse(c, value));
         n->value = kri_keep(c, symbol);
@@ -732,6 +744,20 @@ static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr
 
 /* ---- forms ---- */
 
+/* A call of HEAD, which names nothing yet. If it is a macro when the form is reached, evaluate the form then. */
+static struct kri_node *analyse_undefined(struct kri_compiler *c, kr_value head, kr_value form)
+{
+    size_t n = kri_form_length(c->w, kri_cdr(form), form, KRI_E_LISP_FORM);
+    kr_value quoted = kri_keep(c, kri_list(c->w, 2, c->vm->sym.quote, form));
+    kr_value evaluation = kri_keep(c, kri_list(c->w, 2, c->vm->sym.eval, quoted));
+    struct kri_node *test = call_node(c, kri_compiler_symbol(c, "MACRO-FUNCTION"), 1), *either = kri_node_new(c, KRI_N_IF, 3);
+    test->kid[0] = kri_node_const(c, head);
+    either->kid[0] = kri_node_seal(test);
+    either->kid[1] = kri_analyse(c, evaluation);
+    either->kid[2] = analyse_call(c, head, kri_cdr(form), n);
+    return kri_node_seal(either);
+}
+
 static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool *again, kr_value *expansion)
 {
     kr_value head = kri_car(form), arguments = kri_cdr(form);
@@ -780,8 +806,11 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
         *expansion = kri_expand(c, f, form);
         return NULL;
     }
-    if (code->flags & KRI_CODE_UNDEFINED)
+    if (code->flags & KRI_CODE_UNDEFINED) {
         kri_note_macro_use(c, head);
+        if (kri_last_chance(c->w))
+            return analyse_undefined(c, head, form);
+    }
     size_t n = kri_form_length(c->w, arguments, form, KRI_E_LISP_FORM);
     if (code->builtin && code->spare) {
         struct kri_node *i = analyse_inline(c, code->spare, head, form, n);
@@ -796,6 +825,7 @@ struct kri_node *kri_analyse(struct kri_compiler *c, kr_value form)
     if (kri_native_exhausted(c->w))
         kri_error(c->w, KRI_E_STACK, KRI_NIL, "forms nested too deeply");
     unsigned line = c->line;
+    kr_value inside = c->here, outer = c->outer;
     for (;;) {
         if (!kri_is_cons(form))
             return kri_is_symbol(form) ? analyse_symbol(c, form) : kri_node_const(c, form);
@@ -804,7 +834,11 @@ struct kri_node *kri_analyse(struct kri_compiler *c, kr_value form)
             c->line = here;
         bool again;
         kr_value expansion;
+        c->outer = inside;
+        c->here = form;
         struct kri_node *n = analyse_form(c, form, &again, &expansion);
+        c->here = inside;
+        c->outer = outer;
         if (!again) {
             c->line = line ? line : c->line;
             return n;

@@ -75,6 +75,32 @@ static unsigned constant(struct kri_compiler *c, struct kri_fn *f, kr_value v)
     return f->constants++;
 }
 
+/* ---- what the debugger will ask for ---- */
+
+static void note_words(struct kri_compiler *c, struct kri_debug_table *t, unsigned n, const uint32_t *words)
+{
+    while (t->count + n > t->size)
+        t->word = kri_compiler_grow(c, t->word, t->count, &t->size, sizeof *t->word);
+    memcpy(t->word + t->count, words, n * sizeof *words);
+    t->count += n;
+}
+
+enum { POOL_FIRST = 2 /* the tables themselves come before */, LOOK_BACK = 6 };
+
+/* The index of V among the values that the tables name; a value noted long ago is entered again. Neighbours share forms. */
+static uint32_t note_value(struct kri_compiler *c, struct kri_fn *f, kr_value v)
+{
+    if (kri_is_nil(v))
+        return 0;
+    for (unsigned i = f->pool_count; i > 0 && i + LOOK_BACK > f->pool_count; i--)
+        if (kri_eq(f->pool[i - 1], v))
+            return i - 1 + POOL_FIRST;
+    if (f->pool_count >= f->pool_size)
+        f->pool = kri_compiler_grow(c, f->pool, f->pool_count, &f->pool_size, sizeof *f->pool);
+    f->pool[f->pool_count++] = v;
+    return f->pool_count + POOL_FIRST - 1;
+}
+
 static void note_line(struct kri_compiler *c, struct kri_fn *f, unsigned line)
 {
     if (!line || (f->line_words && f->lines[f->line_words - 1] == line))
@@ -83,6 +109,67 @@ static void note_line(struct kri_compiler *c, struct kri_fn *f, unsigned line)
         f->lines = kri_compiler_grow(c, f->lines, f->line_words, &f->line_size, sizeof *f->lines);
     f->lines[f->line_words++] = f->length;
     f->lines[f->line_words++] = line;
+}
+
+/* The next instruction is where N may fail. */
+static void note_site(struct kri_compiler *c, struct kri_fn *f, const struct kri_node *n)
+{
+    note_line(c, f, n->line);
+    uint32_t outer = note_value(c, f, n->outer), row[KRI_SITE_WORDS] = {f->length, note_value(c, f, n->form), outer};
+    note_words(c, &f->sites, KRI_SITE_WORDS, row);
+}
+
+/* From the next instruction on variable V has its value. */
+static void note_local(struct kri_compiler *c, struct kri_fn *f, const struct kri_var *v)
+{
+    uint32_t where = v->reg << 2 | (kri_var_boxed(v) ? KRI_LOCAL_BOXED : 0);
+    uint32_t row[KRI_LOCAL_WORDS] = {note_value(c, f, v->name), where, f->length, UINT32_MAX};
+    note_words(c, &f->locals, KRI_LOCAL_WORDS, row);
+}
+
+/* The variables noted since there were FROM words are gone. */
+static void end_locals(struct kri_fn *f, unsigned from)
+{
+    for (unsigned i = from; i < f->locals.count; i += KRI_LOCAL_WORDS)
+        if (f->locals.word[i + 3] == UINT32_MAX)
+            f->locals.word[i + 3] = f->length;
+}
+
+static void note_captured(struct kri_compiler *c, struct kri_fn *f)
+{
+    struct kri_debug_table own = f->locals;
+    f->locals = (struct kri_debug_table){NULL, 0, 0};
+    for (unsigned i = 0; i < f->ups; i++) {
+        uint32_t where = i << 2 | KRI_LOCAL_CAPTURED | (kri_var_boxed(f->up[i]) ? KRI_LOCAL_BOXED : 0);
+        uint32_t row[KRI_LOCAL_WORDS] = {note_value(c, f, f->up[i]->name), where, 0, UINT32_MAX};
+        if (row[0])
+            note_words(c, &f->locals, KRI_LOCAL_WORDS, row);
+    }
+    if (own.count)
+        note_words(c, &f->locals, own.count, own.word);
+}
+
+static kr_value bytes_of(struct kri_compiler *c, const struct kri_debug_table *t)
+{
+    size_t bytes = t->count * sizeof *t->word;
+    struct kri_cell *cell = kri_make(c->w, KRI_CLASS_BYTES, (uint32_t)bytes, (bytes + 7) / 8 + (bytes == 0));
+    if (bytes)
+        memcpy(cell->slot, t->word, bytes);
+    return kri_value_of(cell);
+}
+
+static kr_value make_debug(struct kri_compiler *c, struct kri_fn *f)
+{
+    note_captured(c, f);
+    if (f->sites.count + f->locals.count == 0)
+        return KRI_NIL;
+    kr_value sites = bytes_of(c, &f->sites), locals = bytes_of(c, &f->locals), v = kri_make_vector(c->w, POOL_FIRST + f->pool_count);
+    struct kri_vector *pool = kri_vector_of(v);
+    if (f->pool_count)
+        memcpy(pool->at + POOL_FIRST, f->pool, f->pool_count * sizeof *f->pool);
+    pool->at[0] = sites;
+    pool->at[1] = locals;
+    return v;
 }
 
 /* ---- jumps ---- */
@@ -281,13 +368,14 @@ static void generate_op(struct kri_compiler *c, struct kri_fn *f, struct kri_nod
             generate(c, f, n->kid[i], (int)r);
         }
         to = dst >= 0 ? (unsigned)dst : first;
+        note_site(c, f, n);
         emit3(c, f, KRI_OP_LIST, to, first, n->kids);
     } else if (n->index == KRI_I_ASET) {
         bool third = n->kid[2]->flags & KRI_NODE_ASSIGNS;
         a = operand(c, f, n->kid[0], third || n->kid[1]->flags & KRI_NODE_ASSIGNS);
         b = operand(c, f, n->kid[1], third);
         to = operand(c, f, n->kid[2], false);
-        note_line(c, f, n->line);
+        note_site(c, f, n);
         emit3(c, f, KRI_OP_ASET, to, a, b);
     } else if (n->kids == 1) {
         static const enum kri_op unary[] = {[KRI_I_NOT] = KRI_OP_NOT, [KRI_I_ATOM] = KRI_OP_CONSP, [KRI_I_CONSP] = KRI_OP_CONSP,
@@ -296,7 +384,7 @@ static void generate_op(struct kri_compiler *c, struct kri_fn *f, struct kri_nod
         if (dst < 0)
             push(c, f, 1);
         to = dst >= 0 ? (unsigned)dst : height;
-        note_line(c, f, n->line);
+        note_site(c, f, n);
         emit3(c, f, unary[n->index], to, a, 0);
         if (n->index == KRI_I_ATOM)
             emit3(c, f, KRI_OP_NOT, to, to, 0);
@@ -307,7 +395,7 @@ static void generate_op(struct kri_compiler *c, struct kri_fn *f, struct kri_nod
             push(c, f, 1);
         to = dst >= 0 ? (unsigned)dst : height;
         intptr_t k = kri_fixnum_value(n->kid[1]->value);
-        note_line(c, f, n->line);
+        note_site(c, f, n);
         emit3(c, f, KRI_OP_ADDI, to, a, (unsigned)(n->index == KRI_I_SUB ? -k : k) & 0xffff);
     } else {
         static const enum kri_op binary[] = {
@@ -318,7 +406,7 @@ static void generate_op(struct kri_compiler *c, struct kri_fn *f, struct kri_nod
         if (dst < 0)
             push(c, f, 1);
         to = dst >= 0 ? (unsigned)dst : height;
-        note_line(c, f, n->line);
+        note_site(c, f, n);
         if (n->index == KRI_I_GT || n->index == KRI_I_GE)
             emit3(c, f, binary[n->index], to, b, a);
         else
@@ -370,7 +458,7 @@ static void generate_call(struct kri_compiler *c, struct kri_fn *f, struct kri_n
             arguments(c, f, n, 0);
         }
     }
-    note_line(c, f, n->line);
+    note_site(c, f, n);
     switch (n->op) {
     case KRI_N_CALL:
         emit3(c, f, KRI_OP_CALLG, base, n->kids, constant(c, f, n->value));
@@ -406,7 +494,7 @@ static void generate_eval(struct kri_compiler *c, struct kri_fn *f, struct kri_n
         r = push(c, f, 1);
         load_raw(c, f, n->u.vars[i], r);
     }
-    note_line(c, f, n->line);
+    note_site(c, f, n);
     emit3(c, f, KRI_OP_CALLG, base, n->index + 2, constant(c, f, kri_compiler_symbol(c, "%EVAL-IN")));
     deliver(c, f, base, dst);
     f->height = height;
@@ -581,12 +669,13 @@ static void generate_comparison(struct kri_compiler *c, struct kri_fn *f, struct
 {
     const struct comparison *k = &comparisons[n->index];
     unsigned height = f->height, a, b;
-    note_line(c, f, n->line);
     if (small_constant(n->kid[1])) {
         a = operand(c, f, n->kid[0], false);
+        note_site(c, f, n);
         jump_compare(c, f, sense ? k->yes_right : k->no_right, sense ? k->no_right : k->yes_right, a, immediate(n->kid[1]), l);
     } else if (small_constant(n->kid[0])) {
         b = operand(c, f, n->kid[1], false);
+        note_site(c, f, n);
         jump_compare(c, f, sense ? k->yes_left : k->no_left, sense ? k->no_left : k->yes_left, b, immediate(n->kid[0]), l);
     } else {
         operands2(c, f, n, &a, &b);
@@ -595,6 +684,7 @@ static void generate_comparison(struct kri_compiler *c, struct kri_fn *f, struct
             a = b;
             b = t;
         }
+        note_site(c, f, n);
         jump_compare(c, f, sense ? k->yes : k->no, sense ? k->no : k->yes, a, b, l);
     }
     f->height = height;
@@ -739,6 +829,7 @@ static void generate_let(struct kri_compiler *c, struct kri_fn *f, struct kri_no
     unsigned height = f->height;
     uint32_t count = n->kids - 1;
     struct kri_dynamic *outside = f->dynamic;
+    unsigned locals = f->locals.count;
     for (uint32_t i = 0; i < count; i++) {
         struct kri_binding *b = &n->u.bindings[i];
         if (b->var) {
@@ -746,6 +837,8 @@ static void generate_let(struct kri_compiler *c, struct kri_fn *f, struct kri_no
             generate(c, f, n->kid[i], (int)b->var->reg);
             if (kri_var_boxed(b->var))
                 emit3(c, f, KRI_OP_BOX, b->var->reg, 0, 0);
+            if (n->index)
+                note_local(c, f, b->var);
             continue;
         }
         unsigned value = push(c, f, 3) + 2;
@@ -758,12 +851,15 @@ static void generate_let(struct kri_compiler *c, struct kri_fn *f, struct kri_no
         unsigned r = height;
         for (uint32_t i = 0; i < count; i++) {
             struct kri_binding *b = &n->u.bindings[i];
-            if (!b->var)
+            if (b->var)
+                note_local(c, f, b->var);
+            else
                 bind_special(c, f, b->special, r);
             r += b->var ? 1 : 4;
         }
     }
     bound_body(c, f, n->kid[count], outside, dst);
+    end_locals(f, locals);
     f->height = height;
 }
 
@@ -828,7 +924,7 @@ static void generate_return(struct kri_compiler *c, struct kri_fn *f, struct kri
     if (n->x) { /* across a function or an unwind-protect */
         unsigned v = operand(c, f, n->kid[0], false), id = push(c, f, 1);
         load_var(c, f, &b->identity, id);
-        note_line(c, f, n->line);
+        note_site(c, f, n);
         emit3(c, f, KRI_OP_RETURN, id, v, 0);
         f->height = height;
         return;
@@ -922,7 +1018,7 @@ static void generate_go(struct kri_compiler *c, struct kri_fn *f, struct kri_nod
     unsigned height = f->height, id = push(c, f, 1), v = push(c, f, 1);
     load_var(c, f, &t->identity, id);
     load_constant(c, f, kri_fixnum(n->index), v);
-    note_line(c, f, n->line);
+    note_site(c, f, n);
     emit3(c, f, KRI_OP_RETURN, id, v, 0);
     f->height = height;
 }
@@ -1036,13 +1132,13 @@ static void generate(struct kri_compiler *c, struct kri_fn *f, struct kri_node *
         break;
     case KRI_N_GLOBAL:
         r = dst >= 0 ? (unsigned)dst : push(c, f, 1);
-        note_line(c, f, n->line);
+        note_site(c, f, n);
         emit(c, f, kri_encode_x(KRI_OP_GETVAR, r, (int32_t)constant(c, f, n->value)));
         deliver(c, f, r, dst);
         break;
     case KRI_N_FUNCTION:
         r = dst >= 0 ? (unsigned)dst : push(c, f, 1);
-        note_line(c, f, n->line);
+        note_site(c, f, n);
         emit(c, f, kri_encode_x(KRI_OP_FUNCTION, r, (int32_t)constant(c, f, n->value)));
         deliver(c, f, r, dst);
         break;
@@ -1075,7 +1171,7 @@ static void generate(struct kri_compiler *c, struct kri_fn *f, struct kri_node *
         break;
     case KRI_N_SETGLOBAL:
         r = operand(c, f, n->kid[0], false);
-        note_line(c, f, n->line);
+        note_site(c, f, n);
         emit(c, f, kri_encode_x(KRI_OP_SETVAR, r, (int32_t)constant(c, f, n->value)));
         deliver(c, f, r, dst);
         break;
@@ -1136,7 +1232,7 @@ static void generate(struct kri_compiler *c, struct kri_fn *f, struct kri_node *
     case KRI_N_THROW: {
         unsigned tag = operand(c, f, n->kid[0], n->kid[1]->flags & KRI_NODE_ASSIGNS);
         r = operand(c, f, n->kid[1], false);
-        note_line(c, f, n->line);
+        note_site(c, f, n);
         emit3(c, f, KRI_OP_THROW, tag, r, 0);
         break;
     }
@@ -1178,6 +1274,7 @@ static void establish(struct kri_compiler *c, struct kri_fn *f, struct kri_bindi
         b->var->reg = r;
         if (kri_var_boxed(b->var))
             emit3(c, f, KRI_OP_BOX, r, 0, 0);
+        note_local(c, f, b->var);
         return;
     }
     unsigned h = push(c, f, 4);
@@ -1262,6 +1359,7 @@ static kr_value make_code(struct kri_compiler *c, struct kri_fn *f)
         memcpy(cell->slot, f->lines, bytes);
         lines = kri_value_of(cell);
     }
+    kr_value debug = make_debug(c, f);
     size_t words = (sizeof(struct kri_code) - sizeof(struct kri_cell)) / 8 + f->length;
     struct kri_code *code = (struct kri_code *)kri_make(w, KRI_CLASS_CODE, f->length, words);
     code->name = f->name;
@@ -1271,6 +1369,7 @@ static kr_value make_code(struct kri_compiler *c, struct kri_fn *f)
     code->documentation = f->documentation;
     code->lines = lines;
     code->keywords = keywords;
+    code->debug = debug;
     code->k = kri_vector_of(constants)->at;
     code->nreq = (uint16_t)f->nreq;
     code->nopt = (uint16_t)f->nopt;
@@ -1291,7 +1390,7 @@ kr_value kri_generate(struct kri_compiler *c, struct kri_fn *f)
     if (!kri_is_nil(f->code))
         return f->code;
     for (;;) {
-        f->length = f->line_words = 0;
+        f->length = f->line_words = f->sites.count = f->locals.count = f->pool_count = 0;
         f->fixups = 0;
         f->height = f->highest = 0;
         f->dynamic = NULL;

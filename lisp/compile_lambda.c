@@ -259,6 +259,7 @@ struct kri_fn *kri_analyse_lambda(struct kri_compiler *c, const struct kri_lambd
 {
     struct kri_scope *outside = c->scope;
     unsigned line = kri_position_line(c->w, form), outer_line = c->line;
+    kr_value here = c->here, outer = c->outer;
     struct kri_fn *f = kri_compiler_alloc(c, sizeof *f);
     if (kri_native_exhausted(c->w))
         kri_error(c->w, KRI_E_STACK, KRI_NIL, "functions nested too deeply");
@@ -267,6 +268,7 @@ struct kri_fn *kri_analyse_lambda(struct kri_compiler *c, const struct kri_lambd
     kri_keep(c, l->source);
     f->parent = c->fn;
     c->fn = f;
+    c->here = c->outer = KRI_NIL;
     f->name = l->name;
     f->lambda_list = l->lambda_list;
     f->source = l->source;
@@ -316,6 +318,8 @@ struct kri_fn *kri_analyse_lambda(struct kri_compiler *c, const struct kri_lambd
     c->scope = outside;
     c->fn = f->parent;
     c->line = outer_line;
+    c->here = here;
+    c->outer = outer;
     return f;
 }
 

@@ -26,7 +26,7 @@ static bool load_section(struct kri_worker *w, const char *name)
         memcpy(&s, p, sizeof s);
         p += sizeof s;
         if (strcmp(s.name, name) == 0) {
-            kri_fasl_load(w, p, s.length);
+            kri_fasl_load(w, p, s.length, NULL);
             return true;
         }
         p += s.length;
@@ -57,9 +57,7 @@ kr_value kri_autoload_value(struct kri_worker *w, kr_value symbol, bool raise)
         w->callee = callee;
     }
     kr_value v = kri_special(w, symbol);
-    if (raise && kri_eq(v, KRI_UNBOUND))
-        kri_error(w, KRI_E_UNBOUND, symbol, NULL);
-    return v;
+    return raise && kri_eq(v, KRI_UNBOUND) ? kri_unbound_variable(w, symbol) : v;
 }
 
 const struct kri_builtin *const kri_builtins_core[] = {&load_module_def, NULL};

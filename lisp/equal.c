@@ -60,7 +60,7 @@ static bool has_parts(struct kri_worker *w, unsigned cls, size_t *slots)
     *slots = layout->slots;
     switch (known_class(w->vm, cls)) {
     case KRI_CLASS_OBJECT: case KRI_CLASS_PROPERTIED_OBJECT: case KRI_CLASS_CONS: case KRI_CLASS_ARRAY:
-    case KRI_CLASS_EXTENDED_NUMBER: case KRI_CLASS_RATIO: case KRI_CLASS_COMPLEX: case KRI_CLASS_PATHNAME: case KRI_CLASS_ERROR:
+    case KRI_CLASS_EXTENDED_NUMBER: case KRI_CLASS_RATIO: case KRI_CLASS_COMPLEX: case KRI_CLASS_PATHNAME: case KRI_CLASS_CONDITION: case KRI_CLASS_ERROR:
         return true;
     default:
         return false;

@@ -5,12 +5,10 @@
  * value of *error-handler* (EusLisp's two). A handler that returns declines. At last the context unwinds to the nearest
  * kri_protect, which hands the condition to its caller. */
 #include <stdio.h>
-#include "lisp/interp.h"
-#include "lisp/native.h"
-#include "lisp/opcode.h"
+#include "lisp/frame.h"
 #include "lisp/printer.h"
 
-enum { BACKTRACE_FRAMES = 60, DETAIL_BYTES = 400, VALUE_BYTES = 120 };
+enum { BACKTRACE_FRAMES = 60, DETAIL_BYTES = 400, VALUE_BYTES = 120, LOCALS_FRAMES = 20 };
 
 const char *kri_error_text(int code)
 {
@@ -22,41 +20,6 @@ const char *kri_error_text(int code)
 #undef ERROR
     }
     return "error";
-}
-
-/* ---- backtrace ---- */
-
-unsigned kri_code_line(const struct kri_code *code, const kri_instruction *pc)
-{
-    unsigned line = code->line;
-    if (kri_is_nil(code->lines))
-        return line;
-    const uint32_t *pair = (const uint32_t *)kri_string_of(code->lines)->byte;
-    size_t n = kri_length(code->lines) / 8, at = (size_t)(pc - code->instr);
-    for (size_t i = 0; i < n && pair[2 * i] < at; i++)
-        line = pair[2 * i + 1];
-    return line;
-}
-
-kr_value kri_backtrace(struct kri_worker *w, int n)
-{
-    kr_value head = kri_cons(w, KRI_NIL, KRI_NIL), tail = head;
-    struct kri_frames f;
-    kri_frames_begin(&f, w->ctx);
-    for (; n > 0 && kri_frames_next(&f); n--) {
-        const struct kri_code *code = f.code;
-        kr_value arguments = KRI_NIL;
-        for (int i = code->nreq + code->nopt; i-- > 0;) {
-            kr_value v = f.registers[i];
-            if (!kri_eq(v, KRI_ABSENT))
-                arguments = kri_cons(w, kri_has_class(v, KRI_CLASS_BOX) ? kri_slot(&((struct kri_box *)v.w)->value) : v, arguments);
-        }
-        kr_value frame = kri_cons(w, code->name, kri_cons(w, code->file, kri_cons(w, kri_fixnum(f.line), arguments)));
-        kr_value cell = kri_cons(w, frame, KRI_NIL);
-        kri_store(w, kri_ptr(tail), &kri_cons_of(tail)->cdr, cell);
-        tail = cell;
-    }
-    return kri_cdr(head);
 }
 
 /* ---- raising ---- */
@@ -73,6 +36,9 @@ static kr_value call_handler(struct kri_worker *w, void *arg)
 
 static bool handler_matches(struct kri_worker *w, kr_value type, kr_value condition)
 {
+    for (; kri_is_cons(type); type = kri_cdr(type)) /* one of several */
+        if (!kri_is_cons(kri_car(type)) && handler_matches(w, kri_car(type), condition))
+            return true;
     if (kri_is_fixnum(type)) {
         const struct kri_condition *c = (const struct kri_condition *)condition.w;
         return kri_eq(c->code, type);
@@ -85,7 +51,7 @@ static bool handler_matches(struct kri_worker *w, kr_value type, kr_value condit
     return kri_is_class(w->vm, type) && kri_derivedp(w->vm, condition, type);
 }
 
-/* *handler-clusters*: a list of clusters, each a list of (type . function); type is a class, its name, a code, or t. */
+/* *handler-clusters*: a list of clusters, each a list of (type . function); type is a class, its name, a code, t, or a list of these. */
 void kri_signal(struct kri_worker *w, kr_value condition)
 {
     struct kr_vm *vm = w->vm;
@@ -106,14 +72,13 @@ void kri_signal(struct kri_worker *w, kr_value condition)
 static bool names_datum(kr_value code)
 {
     switch (kri_is_fixnum(code) ? kri_fixnum_value(code) : 0) {
-    case KRI_E_CONSTANT:
     case KRI_E_UNBOUND:
     case KRI_E_UNDEFINED:
-    case KRI_E_ILLEGAL_FUNCTION:
     case KRI_E_NO_CATCHER:
-    case KRI_E_NO_BLOCK:
     case KRI_E_NO_CLASS:
     case KRI_E_NO_METHOD:
+    case KRI_E_NO_SLOT:
+    case KRI_E_NO_VARIABLE:
     case KRI_E_NO_PACKAGE:
     case KRI_E_NO_KEYWORD:
         return true;
@@ -121,21 +86,32 @@ static bool names_datum(kr_value code)
     return false;
 }
 
-/* EusLisp's handlers get the form that failed: the call with its arguments where it is known, else the name of the function. */
+/* EusLisp's handlers get code, text, the form that failed and, of some errors, a fourth argument. Errors that EusLisp does not
+ * have give their detail. */
 static kr_value call_error_handler(struct kri_worker *w, void *arg)
 {
     struct handler_call *c = arg;
     const struct kri_condition *e = (const struct kri_condition *)c->condition.w;
-    kr_value call = kri_get(w, c->condition, kri_keyword(w, "CALL")), form;
-    if (kri_is_cons(call))
-        form = call;
-    else if (kri_is_nil(e->callee) || kri_eq(e->code, kri_fixnum(KRI_E_ARGC)))
-        form = e->form;
-    else
-        form = kri_cons(w, e->callee, KRI_NIL);
-    kr_value argv[4] = {e->code, e->message, form, names_datum(e->code) ? e->form : e->extra};
+    bool own = kri_is_fixnum(e->code) && kri_fixnum_value(e->code) >= KRI_E_USER;
+    kr_value argv[4] = {e->code, e->message, e->form, names_datum(e->code) ? e->datum : own ? e->extra : KRI_NIL};
     w->ctx->condition = c->condition;
     return kri_call(w, c->handler, kri_is_nil(argv[3]) ? 3 : 4, argv);
+}
+
+/* Nobody handled the error and the frames are still there: keep what their variables hold, for the report. */
+static void keep_locals(struct kri_worker *w, struct kri_condition *e)
+{
+    if (!kri_is_fixnum(e->code) || kri_fixnum_value(e->code) < KRI_E_CONSTANT || kri_is_nil(e->backtrace))
+        return;
+    kr_value head = kri_cons(w, kri_keyword(w, "LOCALS"), KRI_NIL), tail = head;
+    struct kri_frames f;
+    int n = LOCALS_FRAMES;
+    for (bool more = kri_frame_first(w, &f); more && n > 0; more = kri_frame_next(w, &f, NULL), n--) {
+        kr_value cell = kri_cons(w, kri_frame_locals(w, &f), KRI_NIL);
+        kri_store(w, kri_ptr(tail), &kri_cons_of(tail)->cdr, cell);
+        tail = cell;
+    }
+    kri_store(w, &e->head, &e->plist, kri_cons(w, head, e->plist));
 }
 
 _Noreturn void kri_raise(struct kri_worker *w, kr_value condition)
@@ -145,13 +121,12 @@ _Noreturn void kri_raise(struct kri_worker *w, kr_value condition)
     if (kri_native_exhausted(w)) /* handlers that fail before they run */
         kri_error_stack(w);
     kri_signal(w, condition);
-    if (kri_derivedp(vm, condition, vm->classes[KRI_CLASS_ERROR].object)) {
-        struct handler_call c = {vm->error_handler, condition};
-        if (kri_is_nil(c.handler))
-            c.handler = kri_special(w, vm->sym.error_handler);
-        if (!kri_is_nil(c.handler) && !kri_eq(c.handler, KRI_UNBOUND))
-            call_error_handler(w, &c);
-    }
+    struct handler_call c = {vm->error_handler, condition};
+    if (kri_is_nil(c.handler))
+        c.handler = kri_special(w, vm->sym.error_handler);
+    if (!kri_is_nil(c.handler) && !kri_eq(c.handler, KRI_UNBOUND))
+        call_error_handler(w, &c);
+    keep_locals(w, (struct kri_condition *)condition.w);
     kr_value *h = ctx->entry ? ctx->entry->handler : NULL;
     for (struct kri_entry *e = ctx->entry; e; e = e->prev) {
         h = e->handler;
@@ -161,33 +136,101 @@ _Noreturn void kri_raise(struct kri_worker *w, kr_value condition)
     kri_unwind_to(w, h, condition);
 }
 
-/* The function at fault: the builtin that runs, or the frame's. */
-static kr_value fault_name(struct kri_worker *w)
+/* The function of the frame at fault. */
+static kr_value fault_frame(struct kri_worker *w)
 {
-    struct kr_context *ctx = w->ctx;
-    if (ctx->top && kri_is_function(w->callee))
-        return kri_code_of(w->callee)->name;
-    return kri_code_of(kri_running_function(ctx))->name;
+    struct kri_frames f;
+    return kri_frame_first(w, &f) ? f.function : KRI_NIL;
 }
 
-/* CALL: the call that failed as a list, or NIL. */
-static kr_value make_condition(struct kri_worker *w, int code, kr_value value, kr_value call, const char *detail, size_t n)
+/* The class of error CODE. EusLisp has no code of its own for files that cannot be opened: handlers see that of user errors. */
+static kr_value class_and_code(struct kri_worker *w, int code, int *shown)
 {
-    kr_value callee = fault_name(w);
-    kr_value cls = kri_class_for_code(w, code);
-    kr_value message = kri_string(w, kri_error_text(code)), extra = n > 0 ? kri_string_n(w, detail, n) : KRI_NIL;
-    kr_value backtrace = kri_backtrace(w, BACKTRACE_FRAMES);
-    if (!kri_is_nil(call))
-        call = kri_cons(w, kri_cons(w, kri_keyword(w, "CALL"), call), KRI_NIL);
-    kr_value v = kri_instantiate(w, cls, -1);
+    *shown = code == KRI_E_OPEN_FILE ? KRI_E_USER : code;
+    return kri_class_for_code(w, code);
+}
+
+kr_value kri_ready_condition(struct kri_worker *w, int code)
+{
+    kr_value message = kri_string(w, kri_error_text(code));
+    kr_value v = kri_instantiate(w, kri_class_for_code(w, code), -1);
     struct kri_condition *c = (struct kri_condition *)v.w;
     c->code = kri_fixnum(code);
     c->message = message;
-    c->callee = callee;
-    c->form = value;
+    return v;
+}
+
+void kri_complete_condition(struct kri_worker *w, struct kri_condition *c)
+{
+    if (!kri_is_nil(c->backtrace))
+        return;
+    kri_store(w, &c->head, &c->backtrace, kri_backtrace(w, BACKTRACE_FRAMES));
+    if (kri_is_nil(c->form))
+        kri_store(w, &c->head, &c->form, kri_fault_form(w, false, KRI_NIL));
+    kri_store(w, &c->head, &c->place, fault_frame(w));
+}
+
+struct fault {
+    int code;
+    kr_value datum;
+    kr_value call;  /* the call that failed as a list, or NIL */
+    bool outer;     /* it failed before that call began */
+};
+
+/* The call of the running builtin as a list, as far as it is known: its arguments lie below the top, but how many there are only
+ * a fixed number of parameters tells. */
+static kr_value running_builtin(struct kri_worker *w, kr_value datum)
+{
+    const struct kri_code *code = kri_code_of(w->callee);
+    kr_value call = KRI_NIL;
+    if (code->max == code->nreq)
+        for (int i = 1; i <= code->nreq; i++)
+            call = kri_cons(w, w->ctx->top[-i], call);
+    else if (!kri_is_nil(datum))
+        call = kri_cons(w, datum, call);
+    return kri_cons(w, code->name, call);
+}
+
+/* What has no method, slot or keyword of the name that was asked for: where near names are looked for. */
+static kr_value name_bearer(struct kri_worker *w, const struct fault *fault, bool builtin)
+{
+    const struct kri_code *code = builtin ? kri_code_of(w->callee) : NULL;
+    switch (fault->code) {
+    case KRI_E_NO_METHOD:
+        return kri_is_cons(fault->call) ? kri_car(kri_cdr(fault->call)) : KRI_NIL;
+    case KRI_E_NO_SLOT:
+        return code && code->nreq > 0 && code->max == code->nreq ? w->ctx->top[-code->nreq] : KRI_NIL;
+    case KRI_E_NO_KEYWORD:
+        return builtin ? w->callee : KRI_NIL;
+    }
+    return KRI_NIL;
+}
+
+static kr_value make_condition(struct kri_worker *w, const struct fault *fault, const char *detail, size_t n)
+{
+    kr_value frame = fault_frame(w), name = KRI_NIL;
+    bool builtin = w->ctx->top && kri_is_function(w->callee);
+    if (builtin || !kri_is_nil(frame))
+        name = kri_code_of(builtin ? w->callee : frame)->name;
+    int code;
+    kr_value cls = class_and_code(w, fault->code, &code);
+    kr_value message = kri_string(w, kri_error_text(code)), extra = n > 0 ? kri_string_n(w, detail, n) : KRI_NIL;
+    kr_value call = kri_is_nil(fault->call) && builtin ? running_builtin(w, fault->datum) : fault->call;
+    kr_value form = kri_fault_form(w, fault->outer, call), backtrace = kri_backtrace(w, BACKTRACE_FRAMES);
+    kr_value about = name_bearer(w, fault, builtin);
+    if (!kri_is_nil(about))
+        about = kri_cons(w, kri_cons(w, kri_keyword(w, "ABOUT"), about), KRI_NIL);
+    kr_value v = kri_instantiate(w, cls, -1);
+    struct kri_condition *c = (struct kri_condition *)v.w;
+    c->plist = about;
+    c->code = kri_fixnum(code);
+    c->message = message;
+    c->callee = name;
+    c->form = form;
     c->extra = extra;
     c->backtrace = backtrace;
-    c->plist = call;
+    c->datum = fault->datum;
+    c->place = frame;
     return v;
 }
 
@@ -252,7 +295,8 @@ static void text_format(struct kri_worker *w, struct text *t, const char *format
 
 static _Noreturn void raise_text(struct kri_worker *w, int code, kr_value value, kr_value call, const struct text *t)
 {
-    kri_raise(w, make_condition(w, code, value, call, t->bytes, t->n));
+    struct fault fault = {code, value, call, false};
+    kri_raise(w, make_condition(w, &fault, t->bytes, t->n));
 }
 
 /* The call of the running builtin as a list, VALUE being its argument I. Where the number of its arguments may vary, the least
@@ -343,3 +387,58 @@ _Noreturn void kri_error_memory(struct kri_worker *w, size_t bytes)
     (void)bytes;
     kri_raise(w, w->vm->memory_condition);
 }
+
+_Noreturn void kri_error_user(struct kri_worker *w, kr_value text, kr_value call)
+{
+    struct fault fault = {KRI_E_USER, KRI_NIL, call, false};
+    kr_value frame = fault_frame(w), v = make_condition(w, &fault, NULL, 0);
+    struct kri_condition *c = (struct kri_condition *)v.w;
+    kri_store(w, &c->head, &c->extra, text);
+    if (!kri_is_nil(frame))
+        kri_store(w, &c->head, &c->callee, kri_code_of(frame)->name);
+    kri_raise(w, v);
+}
+
+/* ---- errors that one may go on from: Lisp functions raise them, with restarts around, and answer what a restart gave ---- */
+
+static bool recoverable(struct kri_worker *w, kr_value function)
+{
+    return !w->ctx->overflowed && !(kri_code_of(kri_symbol_function(w->vm, function))->flags & KRI_CODE_UNDEFINED);
+}
+
+static _Noreturn void raise_name(struct kri_worker *w, int code, kr_value symbol, bool outer)
+{
+    struct fault fault = {code, symbol, KRI_NIL, outer};
+    kri_raise(w, make_condition(w, &fault, NULL, 0));
+}
+
+kr_value kri_unbound_variable(struct kri_worker *w, kr_value symbol)
+{
+    kr_value f = w->vm->sym.recover_unbound;
+    if (!recoverable(w, f))
+        raise_name(w, KRI_E_UNBOUND, symbol, false);
+    return kri_call1(w, kri_symbol_function(w->vm, f), symbol);
+}
+
+kr_value kri_undefined_function(struct kri_worker *w, kr_value symbol, bool call)
+{
+    kr_value f = w->vm->sym.recover_undefined;
+    if (!recoverable(w, f))
+        raise_name(w, KRI_E_UNDEFINED, symbol, call);
+    return kri_coerce_function(w, kri_call2(w, kri_symbol_function(w->vm, f), symbol, kri_bool(w, call)));
+}
+
+KR_BUILTIN(raise_unbound, "lisp::%raise-unbound", "(symbol)", "Raise the error that SYMBOL is an unbound variable in the caller's caller.")
+{
+    w->callee = KRI_NIL;
+    raise_name(w, KRI_E_UNBOUND, argv[0], false);
+}
+
+KR_BUILTIN(raise_undefined, "lisp::%raise-undefined", "(symbol call)",
+           "Raise the error that SYMBOL names no function in the caller's caller; CALL: the form around the call is at fault.")
+{
+    w->callee = KRI_NIL;
+    raise_name(w, KRI_E_UNDEFINED, argv[0], !kri_is_nil(argv[1]));
+}
+
+const struct kri_builtin *const kri_builtins_error[] = {&raise_unbound_def, &raise_undefined_def, NULL};

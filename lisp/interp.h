@@ -26,6 +26,8 @@ struct kri_entry {
     struct kri_native_frame *native;
     struct kri_region *region;
     const kri_instruction *pc;
+    kr_value callee;             /* the builtin that entered, or NIL */
+    struct kri_compiler *compiler;
     size_t locals;               /* those of host functions above are dropped with them */
     bool barrier;                /* unwinding ends here and becomes a status (kri_protect) */
 };

@@ -29,7 +29,9 @@ static bool next_native(struct kri_frames *f)
         f->function = native->object;
         f->code = (const struct kri_code *)native->code.w;
         f->registers = n->argument;
-        f->line = kri_code_line(twin, twin->instr + n->site->pc);
+        f->writable = NULL;
+        f->at = twin->instr + n->site->pc;
+        f->line = kri_code_line(twin, f->at);
         return true;
     }
     return false;
@@ -37,6 +39,7 @@ static bool next_native(struct kri_frames *f)
 
 bool kri_frames_next(struct kri_frames *f)
 {
+    f->entered = NULL;
     for (;;) {
         if (next_native(f))
             return true;
@@ -46,11 +49,14 @@ bool kri_frames_next(struct kri_frames *f)
             return false;
         f->base = kri_untag_pointer(base[-1]);
         f->pc = kri_untag_pointer(base[-2]);
-        if (kri_eq(base[-3], f->ctx->vm->entry_function))
+        if (kri_eq(base[-3], f->ctx->vm->entry_function)) {
+            f->entered = base;
             continue;
+        }
         f->function = base[-3];
         f->code = kri_code_of(base[-3]);
-        f->registers = base;
+        f->registers = f->writable = base;
+        f->at = pc;
         f->line = kri_code_line(f->code, pc);
         return true;
     }
@@ -254,18 +260,16 @@ static inline kr_value call_function(struct kri_worker *w, struct kri_native_fra
     return call_copied(w, fn, argc, argv);
 }
 
-static KRI_COLD _Noreturn void undefined(struct kri_worker *w, struct kri_native_frame *frame, kr_value symbol)
+static KRI_COLD kr_value undefined(struct kri_worker *w, struct kri_native_frame *frame, kr_value symbol)
 {
     w->ctx->native = frame;
-    kri_error(w, KRI_E_UNDEFINED, symbol, NULL);
+    return kri_undefined_function(w, symbol, true);
 }
 
 static inline kr_value definition(struct kri_worker *w, struct kri_native_frame *frame, kr_value symbol)
 {
     kr_value fn = kri_slot(&((const struct kri_symbol *)symbol.w)->function);
-    if (KRI_UNLIKELY(kri_eq(fn, w->vm->undefined)))
-        undefined(w, frame, symbol);
-    return fn;
+    return KRI_UNLIKELY(kri_eq(fn, w->vm->undefined)) ? undefined(w, frame, symbol) : fn;
 }
 
 kr_value kri_native_call0(struct kri_worker *w, struct kri_native_frame *frame, kr_value symbol)

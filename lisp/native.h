@@ -24,8 +24,13 @@
 #include "lisp/ops.h"
 #include "lisp/send.h"
 
-/* Changes with everything that generated code relies on: values, cells, headers, opcodes, this file. */
+/* Changes with everything that generated code relies on and that the fingerprint does not show. */
 enum { KRI_NATIVE_ABI = 1 };
+/* Of what generated code has from the headers: places and sizes. */
+#define KRI_NATIVE_FINGERPRINT                                                                                               \
+    ((((sizeof(struct kri_worker) * 31 + offsetof(struct kri_worker, native_limit)) * 31 + offsetof(struct kr_context, native)) * 31 + \
+      offsetof(struct kr_vm, sym)) * 31 + sizeof(struct kri_symbols) * 31 + sizeof(struct kri_class) * 31 + sizeof(struct kri_native_api) * 31 + \
+      sizeof(struct kri_code) + sizeof(struct kri_method_cache) * 31 + KRI_CLASS_BUILTIN_COUNT)
 #define KRI_NATIVE_MAGIC "KRNATIV1"
 
 struct kri_native_site {
@@ -57,6 +62,7 @@ struct kri_native_api;
 struct kri_native_module {
     char magic[8];
     uint32_t abi, opcodes;
+    uint64_t fingerprint;
     uint32_t functions, sites, pool, image_size;
     const struct kri_native_function *function;
     const struct kri_native_site *site;
@@ -126,6 +132,9 @@ struct kri_frames {
     kr_value function;
     const struct kri_code *code;
     const kr_value *registers; /* the parameters at least */
+    kr_value *writable;        /* of bytecode: all registers; else NULL */
+    const kri_instruction *at; /* the instruction after the one it is at, of CODE or of its twin */
+    const kr_value *entered;   /* the pseudo-frame of an entry from C between the frame before and this one, or NULL */
     unsigned line;
 };
 void kri_frames_begin(struct kri_frames *f, struct kr_context *ctx);

@@ -68,7 +68,8 @@ struct kri_thread {
     struct kri_cell head;
     kr_value plist, id, requester, request_sem, done_sem, func, args, result, context, idle, wait;
 };
-struct kri_condition { struct kri_cell head; kr_value plist, code, message, callee, form, extra, backtrace; };
+/* DATUM: what was wrong. FORM: the form that failed, as EusLisp's handlers get it. PLACE: the function in whose frame it was. */
+struct kri_condition { struct kri_cell head; kr_value plist, code, message, callee, form, extra, backtrace, datum, place; };
 struct kri_pathname { struct kri_cell head; kr_value host, device, directory, name, type, version; };
 
 /* Vectors: head.length elements. */
@@ -105,9 +106,16 @@ enum kri_code_flag {
     KRI_CODE_METHOD = 32,      /* register 0 is self */
     KRI_CODE_UNDEFINED = 64,   /* vm->undefined */
 };
+/* Note [debug]: what the debugger knows of a function beyond its lines is a vector: two %bytes of uint32 words, then the values that
+ * they name by index.
+ *   [0] sites, KRI_SITE_WORDS each: instruction, form, the form around it (index 0: the function's own call), ascending.
+ *   [1] variables, KRI_LOCAL_WORDS each, an outer one before the inner ones: name, where, first instruction, end. Where is the
+ *       register, or of a captured variable its index, shifted by two; bit 0: it is in a box, bit 1: it is captured. */
+enum { KRI_SITE_WORDS = 3, KRI_LOCAL_WORDS = 4, KRI_LOCAL_BOXED = 1, KRI_LOCAL_CAPTURED = 2 };
+
 struct kri_code {
     struct kri_cell head;        /* length: instructions */
-    /* values: 8, as classes.def says */
+    /* values: 9, as classes.def says */
     kr_value name;               /* symbol, or list such as (method-class :selector), or NIL */
     kr_value constants;          /* vector */
     kr_value lambda_list;        /* as written; of a builtin: its arglist, a string */
@@ -116,6 +124,7 @@ struct kri_code {
     kr_value file;               /* string or NIL */
     kr_value lines;              /* %bytes: uint32 pairs (first instruction, line), ascending; or NIL */
     kr_value keywords;           /* vector of the keywords of &key, in order; or NIL. Their registers follow rest's */
+    kr_value debug;              /* Note [debug], or NIL (the core's functions have none) */
     /* raw */
     const kr_value *k;           /* the constants' elements */
     kri_builtin_fn builtin;      /* not NULL: a builtin; argument count checked by the caller against min, max */

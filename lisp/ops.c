@@ -11,8 +11,8 @@ kr_value kri_op_function(struct kri_worker *w, kr_value symbol)
 {
     kr_value f = kri_symbol_function(w->vm, symbol);
     if (kri_code_of(f)->flags & KRI_CODE_UNDEFINED)
-        kri_error(w, KRI_E_UNDEFINED, symbol, NULL);
-    return f;
+        return kri_undefined_function(w, symbol, false);
+    return kri_code_of(f)->flags & KRI_CODE_MACRO ? kri_accessor_function(w, symbol, f) : f;
 }
 
 _Noreturn KRI_COLD void kri_op_bad_self(struct kri_worker *w, kr_value self, kr_value cls)

@@ -72,14 +72,17 @@ static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
         kri_op_setvar_slow(w, (symbol), (v));                                                      \
     } while (0)
 
+/* Where the run is empty the allocation may stop, so the frame must be known before. */
 #define KRI_CONS(a, x, y)                                                                          \
     do {                                                                                           \
+        if (KRI_UNLIKELY(w->run == w->run_end))                                                    \
+            SYNC_HERE();                                                                           \
         struct kri_cell *c_ = kri_alloc_pair(w, KRI_CLASS_CONS, (x), (y));                         \
         if (KRI_LIKELY(c_ != NULL)) {                                                              \
             R(a) = kri_value_of(c_);                                                               \
             NEXT;                                                                                  \
         }                                                                                          \
-        SYNC_HERE();                                                                                   \
+        SYNC_HERE();                                                                               \
         R(a) = kri_cons_slow(w, (x), (y));                                                         \
     } while (0)
 

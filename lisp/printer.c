@@ -415,7 +415,7 @@ static void print_particulars(struct printer *p, kr_value v)
             put(p, ' ');
             print_fixnum(p, st->nominal);
         }
-    } else if (is_a(p, v, KRI_CLASS_ERROR)) {
+    } else if (is_a(p, v, KRI_CLASS_CONDITION)) {
         kr_value message = kri_slot(&((struct kri_condition *)c)->message);
         if (kri_is_string(vm, message) && kri_length(message)) {
             put(p, ' ');
@@ -473,6 +473,17 @@ static kr_value send_prin1(struct kri_worker *w, void *arg)
     return kri_send(w, call->object, w->vm->sym.k_prin1, 1, &call->stream);
 }
 
+/* Methods see in *print-escape* whether the object is printed as by princ. */
+static void send_escaped(struct printer *p, struct prin1_call *call)
+{
+    struct kri_worker *w = p->w;
+    kr_value escape = kri_bool(w, p->escape);
+    if (kri_eq(kri_special(w, w->vm->sym.print_escape), escape))
+        send_prin1(w, call);
+    else
+        kri_with_binding(w, w->vm->sym.print_escape, escape, send_prin1, call);
+}
+
 static void print_instance(struct printer *p, kr_value v)
 {
     if (p->as_object || p->as_structure || !has_prin1(p, v)) {
@@ -482,12 +493,12 @@ static void print_instance(struct printer *p, kr_value v)
     struct prin1_call call = {.object = v, .stream = p->stream};
     if (kri_is_nil(p->stream)) {
         call.stream = kri_make_string_output(p->w);
-        send_prin1(p->w, &call);
+        send_escaped(p, &call);
         kr_value text = kri_get_output_string(p->w, call.stream);
         put_n(p, (char *)kri_string_of(text)->byte, kri_length(text));
     } else {
         hand_over(p);
-        send_prin1(p->w, &call);
+        send_escaped(p, &call);
     }
 }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include "lisp/init.h"
 #include "lisp/printer.h"
+#include "lisp/suggest.h"
 
 /* A growing Lisp string is the buffer, so that nothing leaks when printing raises. */
 struct text {
@@ -40,12 +41,48 @@ static kr_value finish(struct kri_worker *w, struct text *t)
 
 static bool is_condition(struct kri_worker *w, kr_value v)
 {
-    return kri_is_pointer(v) && kri_derivedp(w->vm, v, w->vm->classes[KRI_CLASS_ERROR].object);
+    return kri_is_pointer(v) && kri_derivedp(w->vm, v, w->vm->classes[KRI_CLASS_CONDITION].object);
 }
 
 /* Of anything: backtraces can be set by hand. */
 static kr_value first(kr_value v) { return kri_is_cons(v) ? kri_car(v) : KRI_NIL; }
 static kr_value rest(kr_value v) { return kri_is_cons(v) ? kri_cdr(v) : KRI_NIL; }
+
+/* Is FILE one of the core library's? */
+static bool is_core(kr_value file)
+{
+    static const char core[] = "lib/core/";
+    return kri_length(file) >= sizeof core - 1 && memcmp(kri_string_of(file)->byte, core, sizeof core - 1) == 0;
+}
+
+/* " (file:line)" of the innermost frame of the program's. */
+static void add_place(struct kri_worker *w, struct text *t, kr_value backtrace)
+{
+    for (kr_value l = backtrace; kri_is_cons(l); l = kri_cdr(l)) {
+        kr_value frame = kri_car(l), file = first(rest(frame)), line = first(rest(rest(frame)));
+        kri_poll(w);
+        if (!kri_is_string(w->vm, file) || is_core(file) || !kri_is_fixnum(line))
+            continue;
+        char number[40];
+        add_text(w, t, " (");
+        add_lisp_string(w, t, file);
+        snprintf(number, sizeof number, ":%ld)", (long)kri_fixnum_value(line));
+        add_text(w, t, number);
+        return;
+    }
+}
+
+/* ", did you mean ...?" for a name that does not exist. */
+static void add_near_names(struct kri_worker *w, struct text *t, const struct kri_condition *c)
+{
+    kr_value names = kri_near_names(w, kri_value_of(&c->head));
+    for (int i = 0; kri_is_cons(names); names = kri_cdr(names), i++) {
+        add_text(w, t, i == 0 ? "; did you mean " : kri_is_nil(kri_cdr(names)) ? " or " : ", ");
+        add_value(w, t, kri_car(names), 60);
+        if (kri_is_nil(kri_cdr(names)))
+            add_text(w, t, "?");
+    }
+}
 
 static kr_value condition_text(struct kri_worker *w, void *arg)
 {
@@ -57,38 +94,47 @@ static kr_value condition_text(struct kri_worker *w, void *arg)
     }
     const struct kri_condition *c = (const struct kri_condition *)v.w;
     bool user = kri_eq(c->code, kri_fixnum(KRI_E_USER));
-    if (kri_is_string(w->vm, c->message))
+    if (!kri_is_string(w->vm, c->extra) && (user || !kri_is_string(w->vm, c->message))) {
+        /* The program's own kind: its :report says what it is. */
+        kr_value report = kri_send(w, v, kri_keyword(w, "REPORT"), 0, NULL);
+        if (kri_is_string(w->vm, report))
+            add_lisp_string(w, &t, report);
+    } else if (kri_is_string(w->vm, c->message))
         add_lisp_string(w, &t, c->message);
     if (user && kri_is_string(w->vm, c->extra))
         add_lisp_string(w, &t, c->extra);
     if (!user) {
-        if (!kri_is_nil(c->form)) {
+        if (!kri_is_nil(c->datum)) {
             add_text(w, &t, " ");
-            add_value(w, &t, c->form, 120);
+            add_value(w, &t, c->datum, 120);
         }
         if (kri_is_string(w->vm, c->extra)) {
             add_text(w, &t, ": ");
             add_lisp_string(w, &t, c->extra);
         }
-        if (!kri_is_nil(c->callee)) {
-            add_text(w, &t, " in ");
-            add_value(w, &t, c->callee, 80);
-        }
     }
-    /* The innermost frame with a file says where. */
-    for (kr_value l = c->backtrace; kri_is_cons(l); l = kri_cdr(l)) {
-        kr_value frame = kri_car(l), file = first(rest(frame)), line = first(rest(rest(frame)));
-        kri_poll(w);
-        if (!kri_is_string(w->vm, file))
-            continue;
-        char number[40];
-        add_text(w, &t, " (");
-        add_lisp_string(w, &t, file);
-        snprintf(number, sizeof number, ":%ld)", (long)kri_fixnum_value(line));
-        add_text(w, &t, number);
-        break;
+    if (!kri_is_nil(c->form) || !kri_is_nil(c->callee)) {
+        add_text(w, &t, " in ");
+        add_value(w, &t, kri_is_nil(c->form) ? c->callee : c->form, 120);
     }
+    add_place(w, &t, c->backtrace);
+    add_near_names(w, &t, c);
     return finish(w, &t);
+}
+
+/* "   y=4 z=(1 2)": what kri_raise kept of the variables of a frame. */
+static void add_locals(struct kri_worker *w, struct text *t, kr_value locals)
+{
+    enum { MOST_LOCALS = 8, LOCAL_BYTES = 40 };
+    int n = 0;
+    for (; kri_is_cons(locals) && n < MOST_LOCALS; locals = kri_cdr(locals), n++) {
+        add_text(w, t, n ? " " : "   ");
+        add_value(w, t, first(first(locals)), LOCAL_BYTES);
+        add_text(w, t, "=");
+        add_value(w, t, rest(first(locals)), LOCAL_BYTES);
+    }
+    if (!kri_is_nil(locals))
+        add_text(w, t, " ...");
 }
 
 static kr_value backtrace_text(struct kri_worker *w, void *arg)
@@ -98,7 +144,8 @@ static kr_value backtrace_text(struct kri_worker *w, void *arg)
     if (!is_condition(w, v))
         return finish(w, &t);
     int i = 0;
-    for (kr_value l = ((const struct kri_condition *)v.w)->backtrace; kri_is_cons(l); l = kri_cdr(l), i++, kri_poll(w)) {
+    kr_value locals = kri_get(w, v, kri_keyword(w, "LOCALS"));
+    for (kr_value l = ((const struct kri_condition *)v.w)->backtrace; kri_is_cons(l); l = kri_cdr(l), i++, locals = rest(locals), kri_poll(w)) {
         kr_value frame = kri_car(l), file = first(rest(frame)), line = first(rest(rest(frame)));
         char number[40];
         snprintf(number, sizeof number, "%3d: ", i);
@@ -116,6 +163,7 @@ static kr_value backtrace_text(struct kri_worker *w, void *arg)
             snprintf(number, sizeof number, ":%ld", (long)kri_fixnum_value(line));
             add_text(w, &t, number);
         }
+        add_locals(w, &t, first(locals));
         add_text(w, &t, "\n");
     }
     return finish(w, &t);

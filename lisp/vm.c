@@ -248,8 +248,13 @@ call_generic:
         }
         if (KRI_UNLIKELY(code->flags & (KRI_CODE_MACRO | KRI_CODE_SPECIAL | KRI_CODE_UNDEFINED))) {
             SYNC();
-            if (code->flags & KRI_CODE_UNDEFINED)
-                kri_error(w, KRI_E_UNDEFINED, kri_decode_op(pc[-1]) == KRI_OP_CALLG ? k[kri_decode_c(pc[-1])] : KRI_NIL, NULL);
+            if (code->flags & KRI_CODE_UNDEFINED && kri_decode_op(pc[-1]) == KRI_OP_CALLG) {
+                ctx->top = argv + call_argc;
+                w->callee = KRI_NIL;
+                call_fn = kri_undefined_function(w, k[kri_decode_c(pc[-1])], true);
+                ctx->top = NULL;
+                continue;
+            }
             kri_error(w, KRI_E_ILLEGAL_FUNCTION, code->name, NULL);
         }
         /* Bytecode whose arguments must be arranged, or for which the stack is short, or a poll is due. */

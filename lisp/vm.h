@@ -76,6 +76,16 @@ _Noreturn void kri_argument_error(struct kri_worker *w, int i, kr_value value, i
 /* Raise condition CONDITION (an instance of class error or a subclass): handlers are tried, then the thread's last resort. */
 _Noreturn void kri_raise(struct kri_worker *w, kr_value condition);
 _Noreturn void kri_error_memory(struct kri_worker *w, size_t bytes);
+/* The error that the program raises: TEXT is its text, CALL the call of error. */
+_Noreturn void kri_error_user(struct kri_worker *w, kr_value text, kr_value call);
+/* A condition of CODE without anything that only an error tells. */
+kr_value kri_ready_condition(struct kri_worker *w, int code);
+/* What the place says that raises C: form, backtrace, function; once. */
+void kri_complete_condition(struct kri_worker *w, struct kri_condition *c);
+/* SYMBOL is unbound: raise that, or answer the value that a restart gave. */
+kr_value kri_unbound_variable(struct kri_worker *w, kr_value symbol);
+/* SYMBOL names no function: raise that, or answer the function that a restart gave. CALL: by the call that the frame is at. */
+kr_value kri_undefined_function(struct kri_worker *w, kr_value symbol, bool call);
 /* Call the handlers that match CONDITION; returns when all decline. */
 void kri_signal(struct kri_worker *w, kr_value condition);
 /* The condition class of an EusLisp error code (lisp/class.c); error itself for codes without one. */
@@ -93,6 +103,8 @@ kr_value kri_backtrace(struct kri_worker *w, int n);
 kr_value kri_call2(struct kri_worker *w, kr_value fn, kr_value a, kr_value b);
 kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int argc, const kr_value *argv);
 /* FN may be a symbol, a function, or a quoted lambda list; returns the function to call, or raises ILLEGAL_FUNCTION. */
+/* MACRO is that of SYMBOL. The function to use in its stead, if it is an accessor of a structure; else MACRO. */
+kr_value kri_accessor_function(struct kri_worker *w, kr_value symbol, kr_value macro);
 kr_value kri_coerce_function(struct kri_worker *w, kr_value fn);
 /* A builtin whose last act is a call returns kri_tail_call(w, fn, argc, argv): the virtual machine then calls FN with
  * argv[0..argc), which must be the builtin's own argv area or lie inside it (move the arguments down first). No C frame stays. */
@@ -122,6 +134,9 @@ kr_value kri_compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda
 kr_value kri_compile_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value lambda_list, kr_value body);
 /* The instructions of FN as text on STREAM. */
 void kri_disassemble(struct kri_worker *w, kr_value fn, kr_value stream);
+struct kri_compiler;
+/* The form that a compilation is at. */
+kr_value kri_compiler_form(const struct kri_compiler *c);
 /* Expand a macro call once; *EXPANDED says whether FORM was one. */
 kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded);
 

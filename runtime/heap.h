@@ -56,6 +56,7 @@ struct kri_heap_hooks {
     void (*after_gc)(struct kri_worker *w);
     /* KRI_REQUEST_INTERRUPT at a poll. May run Lisp, may raise. */
     void (*interrupt)(struct kri_worker *w);
+    void (*signal)(struct kri_worker *w);
 };
 
 /* A collection, as recorded. Times in nanoseconds. */
