@@ -124,7 +124,7 @@ lint: $B/libkarakuri.a
 	! grep -n '#include "lisp/' runtime/*.[ch]
 	! nm -g --defined-only $< | awk 'NF == 3 && $$3 !~ /^kri?_/' | grep .
 
-install: all
+install: all doc
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $B/karakuri $(DESTDIR)$(PREFIX)/bin/karakuri
 	install -m 644 $B/libkarakuri.a $(DESTDIR)$(PREFIX)/lib/
@@ -137,6 +137,9 @@ install: all
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/karakuri/runtime/
 	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	$(if $(FFCALL),install -D -m 755 $(FFCALL) $(DESTDIR)$(PREFIX)/share/karakuri/ffcall.so)
+	install -d $(DESTDIR)$(PREFIX)/share/info $(DESTDIR)$(PREFIX)/share/doc/karakuri
+	install -m 644 build/manual/karakuri.info $(DESTDIR)$(PREFIX)/share/info/
+	install -m 644 build/manual/*.html doc/*.md $(DESTDIR)$(PREFIX)/share/doc/karakuri/
 	cd lib && find . -name '*.l' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/{} \;
 	cd bench && find . -name "*.l" -not -path "./peers/*" -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/bench/{} \;
 	printf 'prefix=%s\nName: karakuri\nDescription: embeddable multithreaded Lisp for robots\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lkarakuri\nLibs.private: $(LIBS)\n' \
