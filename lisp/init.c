@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "lisp/init.h"
+#include "lisp/foreign.h"
 #include "lisp/native_module.h"
 #include "lisp/opcode.h"
 #include "lisp/send.h"
@@ -301,6 +302,7 @@ static void release_world(struct kr_context *ctx)
 
 static void release_vm(struct kr_vm *vm)
 {
+    kri_callbacks_free(vm);
     for (struct kr_ref *r = vm->refs, *next; r; r = next) {
         next = r->next;
         free(r);
