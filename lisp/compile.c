@@ -369,11 +369,22 @@ static bool eval_step(struct kri_worker *w, kr_value form, kr_value *value, int 
     return false;
 }
 
+/* Call what eval_step found. An error in a builtin names FORM. */
+static kr_value eval_finish(struct kri_worker *w, kr_value form, kr_value function, int argc, const kr_value *argv)
+{
+    struct kr_context *ctx = w->ctx;
+    kr_value outside = ctx->evaluated;
+    ctx->evaluated = form;
+    kr_value value = kri_call(w, function, argc, argv);
+    ctx->evaluated = outside;
+    return value;
+}
+
 kr_value kri_eval(struct kri_worker *w, kr_value form)
 {
     kr_value value, argv[EVAL_ARGUMENTS];
     int argc;
-    return eval_step(w, form, &value, &argc, argv) ? value : kri_call(w, value, argc, argv);
+    return eval_step(w, form, &value, &argc, argv) ? value : eval_finish(w, form, value, argc, argv);
 }
 
 KR_BUILTIN(defun, "lisp::%defun", "(name function)", "Make FUNCTION the global definition of symbol NAME, as defun does. Returns NAME.")
@@ -403,11 +414,11 @@ static kr_value eval_tail(struct kri_worker *w, kr_value form, kr_value *argv)
     int n;
     if (eval_step(w, form, &value, &n, values))
         return value;
-    if (n <= 1) { /* the running builtin has room for one */
+    if (n <= 1 && !kri_code_of(value)->builtin) { /* the running builtin has room for one */
         argv[0] = n ? values[0] : KRI_NIL;
         return kri_tail_call(w, value, n);
     }
-    return kri_call(w, value, n, values);
+    return eval_finish(w, form, value, n, values);
 }
 
 KR_BUILTIN(eval, "eval", "(form)",

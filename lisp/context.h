@@ -71,6 +71,7 @@ struct kr_context {
 
     kr_value thread;                  /* the Lisp thread object, NIL for the first */
     kr_value condition;               /* the condition being handled, for the REPL */
+    kr_value evaluated;               /* the form whose builtin eval runs without compiling it, or NIL */
     kr_value returns;                 /* the vectors of RETURN entries in the chain, a list */
     kr_value pending_interrupt;       /* list of functions to call at the next polls, NIL among them: the error; guarded by vm->lock */
     struct kri_positions *positions;  /* line numbers of the form being read (lisp/reader.c), or NULL */

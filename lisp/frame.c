@@ -154,6 +154,8 @@ kr_value kri_fault_form(struct kri_worker *w, bool outer, kr_value call)
     const struct kri_entry *e = w->ctx->entry;
     if (w->ctx->compiler)
         return kri_compiler_form(w->ctx->compiler);
+    if (!kri_is_nil(w->ctx->evaluated))
+        return w->ctx->evaluated;
     if (e && e->compiler && w->ctx->base == e->handler) /* the arguments of a macro do not fit */
         return kri_compiler_form(e->compiler);
     for (bool more = kri_frame_first(w, &f); more; more = kri_frame_next(w, &f, &caller)) {
