@@ -133,7 +133,7 @@ KR_BUILTIN(function_area, "lisp::%function-area", "(function)", "For a FUNCTION 
     if (!kri_is_function(argv[0]))
         return KRI_NIL;
     const struct kri_code *code = kri_code_of(argv[0]);
-    const char *area = code->builtin ? kri_builtin_area(code->builtin) : NULL;
+    const char *area = kri_is_builtin_code(code) ? kri_builtin_area(code->builtin) : NULL;
     return area ? kri_string(w, area) : code->file;
 }
 

@@ -259,7 +259,7 @@ static void renew(struct kri_worker *w, kr_value name)
     const struct kri_code *code = kri_code_of(old);
     r.source = code->source;
     r.macro = code->flags & KRI_CODE_MACRO;
-    if ((code->builtin && !code->native) || code->captures || !kri_is_cons(r.source))
+    if (kri_is_builtin_code(code) || code->captures || !kri_is_cons(r.source))
         return;
     if (!kri_attempt(w, renewed, &r, true, &fn))
         fn = kri_is_nil(r.cls) ? kri_late_function(w, r.name, r.source, r.macro, fn) : kri_late_method(w, r.cls, r.name, r.source, fn);

@@ -147,6 +147,7 @@ static bool can_put(struct kri_fasl *o, kr_value v, int depth)
     switch (kri_ptr(v)->cls) {
     case KRI_CLASS_SYMBOL:
     case KRI_CLASS_STRING:
+    case KRI_CLASS_BYTES:
     case KRI_CLASS_FLOAT_VECTOR:
     case KRI_CLASS_INTEGER_VECTOR:
     case KRI_CLASS_BIGNUM:
@@ -179,6 +180,8 @@ static void put_code(struct kri_fasl *o, const struct kri_code *c)
     put_value(o, c->file);
     put_value(o, c->lines);
     put_value(o, c->keywords);
+    if (o->module)
+        put_value(o, can_put(o, c->debug, 0) ? c->debug : KRI_NIL);
     const uint64_t numbers[] = {c->nreq, c->nopt, c->nkey, c->flags, c->frame, (uint64_t)(c->max + 1), c->line, c->captures, c->head.length};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         put_number(o, numbers[i]);
@@ -452,9 +455,9 @@ static kr_value get_symbol(struct reader *r, bool interned)
 
 static kr_value get_code(struct reader *r)
 {
-    kr_value part[8];
+    kr_value part[9] = {KRI_NIL};
     uint64_t number[9];
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < (r->instance ? 9 : 8); i++)
         part[i] = get_value(r);
     for (int i = 0; i < 9; i++)
         number[i] = get_number(r);

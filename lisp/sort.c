@@ -163,7 +163,7 @@ static kr_value sort(struct kri_worker *w, int argc, kr_value *argv)
         return argv[0];
     if ((argc == 2 || kri_is_nil(argv[2])) && !kri_is_cons(argv[1])) {
         kr_value predicate = kri_coerce_function(w, argv[1]);
-        if (kri_code_of(predicate)->builtin && !(kri_code_of(predicate)->flags & (KRI_CODE_SPECIAL | KRI_CODE_MACRO))) {
+        if (kri_is_builtin_code(kri_code_of(predicate)) && !(kri_code_of(predicate)->flags & (KRI_CODE_SPECIAL | KRI_CODE_MACRO))) {
             argv[1] = predicate;
             return sort_by_builtin(w, argv);
         }

@@ -18,6 +18,8 @@ compile() { # source, module, forms first
     return 1
 }
 for file in test/lisp/*_test.l; do
+    # Not: what a collection finds, since native stacks are scanned conservatively; processes of their own.
+    case $file in */weak_table_test.l | */texts_test.l) continue ;; esac
     compile "$file" "$work/module.so" '(require :unittest "unittest.l")' || continue
     timeout "${TEST_TIMEOUT:-120}" "$bin" '(require :unittest "unittest.l")' "(let ((*load-pathname* \"$file\")) (load \"$work/module.so\"))" \
         '(run-all-tests)' '(exit 0)' </dev/null >"$work/log" 2>&1
