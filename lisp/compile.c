@@ -18,6 +18,7 @@ void kri_compiler_init(struct kri_compiler *c, struct kri_worker *w, kr_value fo
     c->fn = NULL;
     c->line = 0;
     c->here = c->outer = KRI_NIL;
+    c->stepping = false;
     c->outside = w->ctx->compiler;
     w->ctx->compiler = c;
 }
@@ -99,10 +100,11 @@ kr_value kri_compile_form(struct kri_worker *w, kr_value form)
     return finish(&c, f);
 }
 
-kr_value kri_compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda)
+static kr_value compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda, bool stepping)
 {
     struct kri_compiler c;
     kri_compiler_init(&c, w, lambda);
+    c.stepping = stepping;
     if (!kri_is_cons(lambda) || !kri_is_cons(kri_cdr(lambda)))
         kri_error(w, KRI_E_LAMBDA_FORM, lambda, "(lambda parameters form..) expected");
     kr_value rest = kri_cdr(lambda);
@@ -110,6 +112,8 @@ kr_value kri_compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda
                            .block = kri_is_nil(name) ? KRI_LAMBDA_NIL_BLOCK : KRI_LAMBDA_BLOCK, .block_name = name};
     return finish(&c, kri_analyse_lambda(&c, &l, lambda));
 }
+
+kr_value kri_compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda) { return compile_lambda(w, name, lambda, false); }
 
 kr_value kri_compile_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value lambda_list, kr_value body)
 {
@@ -281,6 +285,8 @@ static bool eval_call(struct kri_worker *w, kr_value form, kr_value f, int *argc
             kr_value a = kri_car(l);
             if (kri_is_cons(a) && !(kri_eq(kri_car(a), w->vm->sym.quote) && kri_is_cons(kri_cdr(a)) && kri_is_nil(kri_cdr(kri_cdr(a)))))
                 return false;
+            if (kri_is_symbol(a) && kri_eq(kri_special(w, a), KRI_UNBOUND))
+                return false; /* compiled, the error names the form */
             n++;
         }
     *argc = 0;
@@ -363,11 +369,22 @@ static bool eval_step(struct kri_worker *w, kr_value form, kr_value *value, int 
     return false;
 }
 
+/* Call what eval_step found. An error in a builtin names FORM. */
+static kr_value eval_finish(struct kri_worker *w, kr_value form, kr_value function, int argc, const kr_value *argv)
+{
+    struct kr_context *ctx = w->ctx;
+    kr_value outside = ctx->evaluated;
+    ctx->evaluated = form;
+    kr_value value = kri_call(w, function, argc, argv);
+    ctx->evaluated = outside;
+    return value;
+}
+
 kr_value kri_eval(struct kri_worker *w, kr_value form)
 {
     kr_value value, argv[EVAL_ARGUMENTS];
     int argc;
-    return eval_step(w, form, &value, &argc, argv) ? value : kri_call(w, value, argc, argv);
+    return eval_step(w, form, &value, &argc, argv) ? value : eval_finish(w, form, value, argc, argv);
 }
 
 KR_BUILTIN(defun, "lisp::%defun", "(name function)", "Make FUNCTION the global definition of symbol NAME, as defun does. Returns NAME.")
@@ -397,11 +414,11 @@ static kr_value eval_tail(struct kri_worker *w, kr_value form, kr_value *argv)
     int n;
     if (eval_step(w, form, &value, &n, values))
         return value;
-    if (n <= 1) { /* the running builtin has room for one */
+    if (n <= 1 && !kri_code_of(value)->builtin) { /* the running builtin has room for one */
         argv[0] = n ? values[0] : KRI_NIL;
         return kri_tail_call(w, value, n);
     }
-    return kri_call(w, value, n, values);
+    return eval_finish(w, form, value, n, values);
 }
 
 KR_BUILTIN(eval, "eval", "(form)",
@@ -495,6 +512,23 @@ KR_BUILTIN(the, "lisp::%the", "(value type)",
     return v;
 }
 
+KR_BUILTIN(compile_stepping, "lisp::%compile-stepping", "(function)",
+           "A version of FUNCTION, which is not a closure, whose forms call lisp::step-enter and lisp::step-exit; nil if its source is "
+           "not kept. A (lambda ..) list is compiled so as well.")
+{
+    kr_value f = argv[0], source = f, name = KRI_NIL;
+    if (kri_is_function(f)) {
+        const struct kri_code *code = kri_code_of(f);
+        if (code->captures || code->flags & (KRI_CODE_MACRO | KRI_CODE_METHOD))
+            return KRI_NIL;
+        name = code->name;
+        source = code->source;
+    }
+    if (!kri_is_cons(source) || !kri_eq(kri_car(source), w->vm->sym.lambda))
+        return KRI_NIL;
+    return compile_lambda(w, name, source, true);
+}
+
 KR_BUILTIN(no_block, "lisp::%no-block", "(kind name)",
            "Raise the error of a return-from or go (KIND) whose block or tag NAME does not exist around it.")
 {
@@ -579,7 +613,7 @@ KR_BUILTIN(disassemble, "disassemble", "(function)",
 
 const struct kri_builtin *const kri_builtins_compile[] = {
     &defun_def, &defmacro_def, &eval_def, &eval_in_def, &macroexpand_1_def, &macroexpand2_def, &macroexpand_def, &the_def,
-    &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
+    &compile_stepping_def, &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
     NULL,
 };
 

@@ -210,6 +210,7 @@ struct kri_compiler {
     struct kri_scope *scope;
     struct kri_fn *fn;
     unsigned line;
+    bool stepping;            /* forms report when they begin and end: (step form) */
     kr_value here, outer;     /* the form that is analysed, and the one around it in the same function; NIL: none */
     _Alignas(16) char first[KRI_ARENA_FIRST];
 };

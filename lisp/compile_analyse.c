@@ -820,12 +820,32 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
     return analyse_call(c, head, arguments, n);
 }
 
+/* N, what FORM stands for, between the calls that a stepper waits for. The function called is asked for by name, so that it may be
+ * stepped as well. */
+static struct kri_node *stepped(struct kri_compiler *c, kr_value form, struct kri_node *n)
+{
+    if (n->op == KRI_N_CONST || n->op == KRI_N_CLOSURE || n->op == KRI_N_FUNCTION)
+        return n;
+    if (n->op == KRI_N_CALL) {
+        struct kri_node *call = kri_node_new(c, KRI_N_CALLV, n->kids + 1), *function = call_node(c, kri_compiler_symbol(c, "STEP-CALL"), 1);
+        function->kid[0] = kri_node_const(c, n->value);
+        call->kid[0] = kri_node_seal(function);
+        memcpy(call->kid + 1, n->kid, n->kids * sizeof *n->kid);
+        n = kri_node_seal(call);
+    }
+    struct kri_node *enter = call_node(c, kri_compiler_symbol(c, "STEP-ENTER"), 1), *leave = call_node(c, kri_compiler_symbol(c, "STEP-EXIT"), 2);
+    enter->kid[0] = kri_node_const(c, form);
+    leave->kid[0] = kri_node_const(c, form);
+    leave->kid[1] = n;
+    return node2(c, KRI_N_PROGN, kri_node_seal(enter), kri_node_seal(leave));
+}
+
 struct kri_node *kri_analyse(struct kri_compiler *c, kr_value form)
 {
     if (kri_native_exhausted(c->w))
         kri_error(c->w, KRI_E_STACK, KRI_NIL, "forms nested too deeply");
     unsigned line = c->line;
-    kr_value inside = c->here, outer = c->outer;
+    kr_value inside = c->here, outer = c->outer, whole = form;
     for (;;) {
         if (!kri_is_cons(form))
             return kri_is_symbol(form) ? analyse_symbol(c, form) : kri_node_const(c, form);
@@ -840,6 +860,8 @@ struct kri_node *kri_analyse(struct kri_compiler *c, kr_value form)
         c->here = inside;
         c->outer = outer;
         if (!again) {
+            if (KRI_UNLIKELY(c->stepping))
+                n = stepped(c, whole, n);
             c->line = line ? line : c->line;
             return n;
         }

@@ -257,6 +257,10 @@ static void mark_context(struct kr_context *ctx, struct kri_marker *m)
     kri_mark_value(m, ctx->unwind_value);
     kri_mark_value(m, ctx->thread);
     kri_mark_value(m, ctx->condition);
+    kri_mark_value(m, ctx->returns);
+    kri_mark_value(m, ctx->evaluated);
+    for (const struct kri_entry *e = ctx->entry; e; e = e->prev)
+        kri_mark_value(m, e->evaluated);
     kri_mark_value(m, ctx->pending_interrupt);
 }
 

@@ -44,6 +44,7 @@ struct kr_vm {
     kr_value roots;                   /* list of values kept for the VM's life */
     kr_value finalizers;              /* list of (weak-pointer address . function); guarded by lock */
     void *threads;                    /* lisp/builtin_thread.c */
+    struct kri_profile *profile;      /* lisp/profile.c; NULL until one is made */
     unsigned max_threads;
     bool running;                     /* the world is made: hooks may run Lisp */
     const char *library;              /* directory of the Lisp library, malloc'ed */
