@@ -7,7 +7,7 @@ DESTDIR ?=
 CC      ?= gcc
 B       := build/$(MODE)
 
-PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev pkg-config
+PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev pkg-config
 TEST_PACKAGES := check tmux spin
 BENCH_PACKAGES := gnuplot-nox
 
@@ -31,6 +31,11 @@ VERSION := $(shell sed -n 's/.*KR_VERSION "\(.*\)"/\1/p' lisp/karakuri.h)
 
 .PHONY: all run test check soak bench bench-peers install clean lint packages doc always
 all: bin/karakuri $B/libkarakuri.so
+# The module for foreign functions, where libffcall is there; all that links it (doc/foreign.md).
+ifneq ($(wildcard /usr/include/avcall.h /usr/include/*/avcall.h /usr/local/include/avcall.h),)
+FFCALL := lib/ffcall.so
+endif
+all: $(FFCALL)
 
 # The Debian packages that are missing; nothing happens when all are there.
 packages:
@@ -74,6 +79,9 @@ $B/libkarakuri.so: $(OBJ) $B/lisp/boot/image.o
 $B/karakuri: $(REPL) $B/libkarakuri.a
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
+lib/ffcall.so: ffi/ffcall.c lisp/ffcall.h
+	@echo "  LD $@"
+	@$(CC) -std=gnu11 -Wall -Wextra -Wshadow -O2 -fPIC -fvisibility=hidden -I. $(CFLAGS) -shared -o $@.new $< -lavcall -lcallback && mv $@.new $@
 bin/karakuri: $B/karakuri
 	@mkdir -p bin
 	cp $< $@.new && mv $@.new $@
@@ -134,6 +142,7 @@ install: all doc
 	install -m 644 lisp/*.h lisp/*.def $(DESTDIR)$(PREFIX)/include/karakuri/lisp/
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/karakuri/runtime/
 	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	$(if $(FFCALL),install -D -m 755 $(FFCALL) $(DESTDIR)$(PREFIX)/share/karakuri/ffcall.so)
 	install -d $(DESTDIR)$(PREFIX)/share/info $(DESTDIR)$(PREFIX)/share/doc/karakuri
 	install -m 644 build/manual/karakuri.info $(DESTDIR)$(PREFIX)/share/info/
 	install -m 644 build/manual/*.html doc/*.md $(DESTDIR)$(PREFIX)/share/doc/karakuri/
@@ -143,4 +152,4 @@ install: all doc
 	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/karakuri.pc
 
 clean:
-	rm -rf build bin
+	rm -rf build bin lib/ffcall.so

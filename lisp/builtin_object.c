@@ -124,6 +124,22 @@ static struct kri_cell *slot_holder(struct kri_worker *w, kr_value *argv, size_t
     return c;
 }
 
+enum { VECTORCLASS_ELEMENT_TYPE = 8 };
+
+/* EusLisp's number for the type of a vector's elements. */
+static intptr_t element_code(enum kri_element element)
+{
+    switch (element) {
+    case KRI_ELEMENT_BIT: return 1;
+    case KRI_ELEMENT_CHAR: return 2;
+    case KRI_ELEMENT_BYTE: return 3;
+    case KRI_ELEMENT_INTEGER: return 4;
+    case KRI_ELEMENT_FLOAT: return 5;
+    case KRI_ELEMENT_FOREIGN: return 6;
+    default: return 7;
+    }
+}
+
 /* What the system keeps in cells of its own (a stream's buffers, a table's state) is no value for programs, and the lists and
  * tables that it searches are shown as copies: a program that changes them changes nothing. */
 static kr_value shown(struct kri_worker *w, const struct kri_cell *c, size_t i)
@@ -133,6 +149,8 @@ static kr_value shown(struct kri_worker *w, const struct kri_cell *c, size_t i)
     if (kri_eq(v, KRI_UNBOUND) || (kri_is_pointer(v) && kri_is_nil(vm->classes[kri_ptr(v)->cls].object) && !kri_is_number(v)))
         return KRI_NIL;
     unsigned cls = c->cls;
+    if (i == VECTORCLASS_ELEMENT_TYPE && kri_derivedp(vm, kri_value_of(c), vm->classes[KRI_CLASS_VECTORCLASS].object))
+        return kri_fixnum(element_code((enum kri_element)vm->classes[kri_fixnum_value(((const struct kri_metaclass *)c)->cix)].element));
     if (i == 0 || (cls != KRI_CLASS_PACKAGE && !kri_is_class(vm, kri_value_of(c))))
         return v;
     if (kri_has_class(v, KRI_CLASS_VECTOR)) {
@@ -189,6 +207,11 @@ static bool settable(struct kri_worker *w, const struct kri_cell *c, size_t i, k
 KR_BUILTIN(slot, "slot", "(object class name-or-index)", "The value of OBJECT's slot, by name or index as CLASS counts them.")
 {
     size_t i;
+    if (kri_element(w->vm, argv[0]) != KRI_ELEMENT_NONE) { /* a vector's only slot is in its header */
+        kr_value cls = kri_arg_class(w, argv, 1);
+        if (kri_derivedp(w->vm, argv[0], cls) && (kri_is_fixnum(argv[2]) ? kri_eq(argv[2], kri_fixnum(0)) : kri_slot_index(w->vm, cls, argv[2]) == 0))
+            return kri_fixnum((intptr_t)kri_length(argv[0]));
+    }
     const struct kri_cell *c = slot_holder(w, argv, &i);
     return shown(w, c, i);
 }

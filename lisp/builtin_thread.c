@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+#include "lisp/profile.h"
 #include "lisp/init.h"
 #include "lisp/stream.h"
 #include "lisp/unix.h"
@@ -598,6 +599,7 @@ static void fork_stopped(struct kri_worker *w, void *arg)
     kri_heap_after_fork(w);
     kri_streams_after_fork(w);
     kri_signals_after_fork(w);
+    kri_profile_after_fork(w->vm);
     kri_children_after_fork();
 }
 

@@ -108,6 +108,26 @@ kr_value *kri_stack_reserve(struct kri_worker *w, size_t words)
     return top;
 }
 
+/* The contexts that this thread attached, the last one first. */
+static _Thread_local struct kr_context *here;
+
+struct kr_context *kri_context_here(const struct kr_vm *vm)
+{
+    struct kr_context *ctx = here;
+    while (ctx && ctx->vm != vm)
+        ctx = ctx->below;
+    return ctx;
+}
+
+static void forget_here(struct kr_context *ctx)
+{
+    for (struct kr_context **p = &here; *p; p = &(*p)->below)
+        if (*p == ctx) {
+            *p = ctx->below;
+            return;
+        }
+}
+
 struct kr_context *kri_context_new(struct kr_vm *vm)
 {
     struct kr_context *ctx = calloc(1, sizeof *ctx);
@@ -133,12 +153,15 @@ struct kr_context *kri_context_new(struct kr_vm *vm)
         ctx->next->prev = ctx;
     vm->contexts = ctx;
     pthread_mutex_unlock(&vm->contexts_lock);
+    ctx->below = here;
+    here = ctx;
     return ctx;
 }
 
 void kri_context_free(struct kr_context *ctx)
 {
     struct kr_vm *vm = ctx->vm;
+    forget_here(ctx);
     pthread_mutex_lock(&vm->contexts_lock);
     if (ctx->next)
         ctx->next->prev = ctx->prev;
@@ -241,6 +264,10 @@ static void mark_context(struct kr_context *ctx, struct kri_marker *m)
     kri_mark_value(m, ctx->unwind_value);
     kri_mark_value(m, ctx->thread);
     kri_mark_value(m, ctx->condition);
+    kri_mark_value(m, ctx->returns);
+    kri_mark_value(m, ctx->evaluated);
+    for (const struct kri_entry *e = ctx->entry; e; e = e->prev)
+        kri_mark_value(m, e->evaluated);
     kri_mark_value(m, ctx->pending_interrupt);
 }
 

@@ -27,14 +27,24 @@ void kri_op_setvar_slow(struct kri_worker *w, kr_value symbol, kr_value v)
     kri_set_special(w, symbol, v);
 }
 
+bool kri_is_cons_subclass(struct kr_vm *vm, kr_value v)
+{
+    return kri_is_pointer(v) && kri_ptr(v)->cls >= KRI_CLASS_BUILTIN_COUNT && kri_derivedp(vm, v, vm->classes[KRI_CLASS_CONS].object);
+}
+
+/* Not a cons, nor NIL: an instance of a subclass of cons, such as queue, begins like one. */
 kr_value kri_op_car(struct kri_worker *w, kr_value v)
 {
+    if (kri_is_cons_subclass(w->vm, v))
+        return kri_slot(&kri_cons_of(v)->car);
     w->callee = kri_symbol_function(w->vm, w->vm->sym.car);
     kri_argument_error(w, 0, v, KRI_E_NO_LIST);
 }
 
 kr_value kri_op_cdr(struct kri_worker *w, kr_value v)
 {
+    if (kri_is_cons_subclass(w->vm, v))
+        return kri_slot(&kri_cons_of(v)->cdr);
     w->callee = kri_symbol_function(w->vm, w->vm->sym.cdr);
     kri_argument_error(w, 0, v, KRI_E_NO_LIST);
 }

@@ -4,6 +4,7 @@
  * is handed over in large pieces, so that what one call prints comes out in one piece among several threads, unless it is long
  * or a :prin1 method writes to the stream in its midst. Lists are walked in a loop, everything else recurses under a check of
  * the native stack. */
+#include "lisp/number.h"
 #include "lisp/printer.h"
 #include <math.h>
 #include <setjmp.h>
@@ -513,6 +514,8 @@ static void print_immediate(struct printer *p, kr_value v)
     puts_(p, text);
 }
 
+static bool is_real(kr_value v) { return kri_is_number(v) && !kri_has_class(v, KRI_CLASS_COMPLEX); }
+
 static void print(struct printer *p, kr_value v)
 {
     stop_if_enough(p);
@@ -558,6 +561,17 @@ static void print(struct printer *p, kr_value v)
         put(p, '/');
         print_integer(p, ((struct kri_ratio *)c)->denominator);
         return;
+    case KRI_CLASS_COMPLEX: {
+        const struct kri_complex *z = (const struct kri_complex *)c;
+        if (!is_real(z->real) || !is_real(z->imaginary))
+            break; /* made by instantiate */
+        puts_(p, "#c(");
+        print(p, z->real);
+        put(p, ' ');
+        print(p, z->imaginary);
+        put(p, ')');
+        return;
+    }
     case KRI_CLASS_CODE: case KRI_CLASS_BOX: case KRI_CLASS_BYTES: case KRI_CLASS_RECORD:
         print_native(p, v);
         return;
