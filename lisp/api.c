@@ -495,10 +495,9 @@ void kr_raise(kr_context *ctx, const char *message)
     kri_error(ctx->worker, KRI_E_USER, KRI_NIL, "%s", message);
 }
 
-void kr_reraise(kr_context *ctx, kr_value condition)
+_Noreturn void kri_pass_on(struct kri_worker *w, kr_value condition)
 {
-    struct kri_worker *w = ctx->worker;
-    enter(ctx);
+    struct kr_context *ctx = w->ctx;
     if (kri_is_pointer(condition) && kri_derivedp(ctx->vm, condition, ctx->vm->classes[KRI_CLASS_CONDITION].object))
         kri_raise(w, condition);
     if (!kri_is_nil(condition))
@@ -508,6 +507,12 @@ void kr_reraise(kr_context *ctx, kr_value condition)
     if (h)
         kri_unwind_to(w, h, ctx->thrown_value);
     kri_error(w, KRI_E_INTERRUPT, KRI_NIL, NULL);
+}
+
+void kr_reraise(kr_context *ctx, kr_value condition)
+{
+    enter(ctx);
+    kri_pass_on(ctx->worker, condition);
 }
 
 void kr_interrupt(kr_context *ctx) { kri_request(ctx->worker, KRI_REQUEST_INTERRUPT); }

@@ -32,6 +32,7 @@ enum kri_handler_kind {
     KRI_HANDLER_UNWIND,   /* cleanup at the target */
     KRI_HANDLER_BIND,     /* [2] the value to restore, target field: the special's index */
     KRI_HANDLER_NATIVE,   /* a C frame that entered the virtual machine: [2] struct kri_entry * | 1 */
+    KRI_HANDLER_RETURN,   /* a frame goes on behind its call with the value; [2] the vector that the entry lies in */
 };
 
 struct kr_context {
@@ -62,11 +63,16 @@ struct kr_context {
     int thrown;                       /* a throw that kri_protect stopped last: enum kri_handler_kind, or -1; to what, with what */
     kr_value thrown_tag, thrown_value;
 
+    struct kri_foreign_call *foreign; /* innermost call of a foreign function in progress (lisp/foreign.h) */
+    int foreign_errno;                /* errno after the last one */
+
     kr_value *held;                   /* the mutex locks this context holds */
     size_t held_count, held_size;
 
     kr_value thread;                  /* the Lisp thread object, NIL for the first */
     kr_value condition;               /* the condition being handled, for the REPL */
+    kr_value evaluated;               /* the form whose builtin eval runs without compiling it, or NIL */
+    kr_value returns;                 /* the vectors of RETURN entries in the chain, a list */
     kr_value pending_interrupt;       /* list of functions to call at the next polls, NIL among them: the error; guarded by vm->lock */
     struct kri_positions *positions;  /* line numbers of the form being read (lisp/reader.c), or NULL */
     uint64_t answering;               /* signals whose handlers run, bit N-1 */
@@ -75,6 +81,7 @@ struct kr_context {
     struct kri_compiler *compiler;    /* the compilation that runs, NULL while its macros do */
     unsigned depth;                   /* nested entries from C */
 
+    struct kr_context *below;         /* the contexts of this kernel thread: kri_context_here */
     struct kr_context *next, *prev;   /* all contexts of the VM; guarded by vm->contexts_lock */
 };
 
@@ -86,6 +93,8 @@ void kri_set_special(struct kri_worker *w, kr_value symbol, kr_value value);
 void kri_proclaim_special(struct kri_worker *w, kr_value symbol);
 
 struct kr_context *kri_context_new(struct kr_vm *vm);
+/* The context of VM that the calling thread attached last, or NULL. */
+struct kr_context *kri_context_here(const struct kr_vm *vm);
 void kri_context_free(struct kr_context *ctx);
 /* Room for a frame of WORDS words above ctx->top from C code; links a new segment when needed; raises stack overflow. */
 kr_value *kri_stack_reserve(struct kri_worker *w, size_t words);

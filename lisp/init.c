@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "lisp/init.h"
+#include "lisp/foreign.h"
+#include "lisp/profile.h"
 #include "lisp/native_module.h"
 #include "lisp/opcode.h"
 #include "lisp/send.h"
@@ -54,6 +56,7 @@ static void mark_roots(struct kri_heap *heap, struct kri_marker *m)
             kri_mark_value(m, c->worker->tail);
         }
     kri_mark_contexts(vm, m);
+    kri_profile_mark(vm, m);
 }
 
 /* ---- finalizers and the collection hook, run at a poll of the worker that collected ---- */
@@ -293,6 +296,7 @@ static void *reserve(size_t bytes)
 static void release_world(struct kr_context *ctx)
 {
     struct kr_vm *vm = ctx->vm;
+    kri_profile_end(ctx->worker);
     kri_threads_stop(ctx->worker);
     kri_streams_close(ctx->worker);
     kri_detach(ctx);
@@ -301,6 +305,7 @@ static void release_world(struct kr_context *ctx)
 
 static void release_vm(struct kr_vm *vm)
 {
+    kri_callbacks_free(vm);
     for (struct kr_ref *r = vm->refs, *next; r; r = next) {
         next = r->next;
         free(r);
@@ -310,6 +315,7 @@ static void release_vm(struct kr_vm *vm)
     pthread_mutex_destroy(&vm->package_lock);
     pthread_mutex_destroy(&vm->contexts_lock);
     kri_native_finish(vm);
+    kri_profile_free(vm);
     free((char *)(uintptr_t)vm->library);
     free(vm);
 }
@@ -365,6 +371,7 @@ kr_status kr_vm_new(const kr_config *config, kr_vm **out, kr_context **out_ctx)
                                                 .discipline = disciplines[config->alloc], .markers = config->markers,
                                                 .stress = config->stress && config->stress < STRESS_AT_START ? STRESS_AT_START : config->stress};
     static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt, .signal = kri_signals_deliver,
+                                                .sample = kri_profile_sample, .allocated = kri_profile_allocated,
                                                  .weak_trace = kri_hash_table_trace, .weak_clear = kri_hash_table_clear_dead};
     vm->heap = kri_heap_new(&heap_config, &hooks, vm);
     if (!vm->heap)

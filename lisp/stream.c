@@ -6,7 +6,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RESERVE = KRI_STREAM_RESERVE, NESTING = 64 };
@@ -29,6 +32,8 @@ void kri_text_reserve(struct kri_worker *w, struct kri_text *t, size_t more)
 
 void kri_text_write(struct kri_worker *w, struct kri_text *t, const char *data, size_t n)
 {
+    if (n == 0)
+        return; /* DATA may be NULL */
     kri_text_reserve(w, t, n);
     memcpy(t->p + t->n, data, n);
     t->n += n;
@@ -137,7 +142,11 @@ void kri_attach_fd(struct kri_worker *w, kr_value stream, int fd, kr_value name,
     struct kri_stream *st = kri_stream_state(w->vm, stream);
     st->fd = fd;
     st->nominal = (uint32_t)nominal;
-    st->interactive = isatty(fd);
+    struct stat about;
+    bool known = fstat(fd, &about) == 0;
+    st->interactive = known && S_ISCHR(about.st_mode) && isatty(fd);
+    st->socket = known && S_ISSOCK(about.st_mode);
+    st->pipe = known && S_ISFIFO(about.st_mode);
     st->unbuffered = fd == STDERR_FILENO;
     kri_store(w, &c->head, &c->fd, kri_fixnum(fd));
     kri_store(w, &c->head, &c->fname, name);
@@ -206,7 +215,7 @@ void kri_stream_init(struct kri_worker *w)
 
 struct transfer {
     int fd, error;
-    bool input;
+    bool input, socket, pipe;
     unsigned char *at;
     size_t n;
     ssize_t done;
@@ -222,6 +231,23 @@ static bool wait_ready(const struct transfer *t)
     return n > 0 || (n < 0 && errno != EINTR);
 }
 
+/* write(2), but what nobody reads is an error only: the signal that would end a host is kept from it. */
+intptr_t kri_write_quietly(int fd, const void *from, size_t n)
+{
+    sigset_t pipe, before, pending;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    sigpending(&pending);
+    ssize_t done = write(fd, from, n);
+    int error = errno;
+    if (done < 0 && error == EPIPE && !sigismember(&pending, SIGPIPE))
+        sigtimedwait(&pipe, NULL, &(struct timespec){0, 0});
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return done;
+}
+
 /* One read or write; a descriptor in non-blocking mode is waited for. Who waits for input looks up ten times a second: another
  * thread's interrupt is no signal. */
 static void do_transfer(void *arg)
@@ -232,7 +258,10 @@ static void do_transfer(void *arg)
         return;
     }
     for (;;) {
-        t->done = t->input ? read(t->fd, t->at, t->n) : write(t->fd, t->at, t->n);
+        t->done = t->input    ? read(t->fd, t->at, t->n)
+                  : t->socket ? send(t->fd, t->at, t->n, MSG_NOSIGNAL) /* a connection that is gone is an error, not the end of the host */
+                  : t->pipe   ? kri_write_quietly(t->fd, t->at, t->n)
+                              : write(t->fd, t->at, t->n);
         t->error = t->done < 0 ? errno : 0;
         if (t->error != EAGAIN && t->error != EWOULDBLOCK)
             return;
@@ -263,7 +292,7 @@ static int flush_locked(struct kri_worker *w, struct kri_stream *st)
     if (st->kind != KRI_STREAM_FD)
         return 0;
     while (st->pos < st->end && !st->closed) {
-        struct transfer t = {.fd = st->fd, .at = st->bytes + st->pos, .n = st->end - st->pos};
+        struct transfer t = {.fd = st->fd, .socket = st->socket, .pipe = st->pipe, .at = st->bytes + st->pos, .n = st->end - st->pos};
         if (!transfer_locked(w, st, &t))
             continue;
         if (t.error) {
@@ -866,7 +895,8 @@ static void finish_cell(struct kri_cell *c, void *arg)
     if (f->closing && !st->closed && st->fd > STDERR_FILENO)
         finish_later(f, st->fd);
     while (!st->input && !st->closed && st->pos < st->end) {
-        ssize_t n = write(st->fd, st->bytes + st->pos, st->end - st->pos);
+        ssize_t n = st->socket ? send(st->fd, st->bytes + st->pos, st->end - st->pos, MSG_NOSIGNAL)
+                                : kri_write_quietly(st->fd, st->bytes + st->pos, st->end - st->pos);
         if (n < 0 && errno != EINTR)
             break;
         st->pos += n > 0 ? (size_t)n : 0;
