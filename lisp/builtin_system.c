@@ -250,6 +250,10 @@ KR_BUILTIN(finalize, "sys:finalize", "(object function)",
 void kri_run_finalizer(struct kri_worker *w, kr_value v)
 {
     struct kr_vm *vm = w->vm;
+    if (kri_has_class(v, KRI_CLASS_FOREIGN)) {
+        kri_foreign_finalize(w, v);
+        return;
+    }
     if (kri_is_stream(vm, v)) {
         kri_stream_finalize(w, v);
         return;

@@ -187,6 +187,7 @@ static KRI_NOINLINE void *run_thread(struct pool_thread *p, void *base)
     }
     struct kri_worker *w = ctx->worker;
     ctx->thread = p->object;
+    kri_thread_started(ctx);
     kri_lock(w, &t->lock);
     p->ctx = ctx;
     p->state = THREAD_IDLE;
@@ -202,6 +203,7 @@ static KRI_NOINLINE void *run_thread(struct pool_thread *p, void *base)
             break;
         kr_value result;
         bool ok = kri_protect(w, run_job, p, &result);
+        kri_budget_drop(ctx);
         kri_release_locks(w);
         struct kri_thread *cell = thread_cell(p->object);
         kri_store(w, &cell->head, &cell->result, result);
@@ -377,6 +379,7 @@ static kr_value hand_out(struct kri_worker *w, int argc, kr_value *argv, bool re
         }
         to->dynamic[index] = KRI_NIL;
     }
+    kri_budget_inherit(from, to);
     kr_value object = p->object;
     kri_lock(w, &t->lock);
     p->state = THREAD_REQUESTED;

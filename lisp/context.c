@@ -1,5 +1,6 @@
 /* context.c -- Lisp stacks, dynamic bindings, and what the collector finds in them. */
 #include <stdlib.h>
+#include "lisp/host.h"
 #include "lisp/vm.h"
 #include "lisp/interp.h"
 #include "lisp/native.h"
@@ -155,7 +156,8 @@ void kri_context_free(struct kr_context *ctx)
     free(ctx->dynamic);
     free(ctx->locals);
     free(ctx->held);
-    free(ctx);
+    free(ctx->names);
+    kri_forget(ctx);
 }
 
 /* ---- special variables ---- */
