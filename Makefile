@@ -18,6 +18,9 @@ CFLAGS_tsan    := -O1 -g -DKRI_DEBUG -fsanitize=thread
 CFLAGS_stores  := -O1 -g -DKRI_DEBUG -DKRI_CHECK_STORES
 KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -pthread -I. $(CFLAGS_$(MODE)) \
              -DKRI_LIBRARY='"$(PREFIX)/share/karakuri"' $(CFLAGS)
+ifneq ($(findstring clang,$(CC)),)
+KR_CFLAGS += -Wno-gnu-variable-sized-type-not-at-end # every object begins with a cell's header, which has no size of its own
+endif
 LIBS    := -lgmp -lm -ldl -pthread
 
 SRC  := $(wildcard runtime/*.c lisp/*.c)
@@ -51,7 +54,7 @@ $B/lisp/vm.o: KR_CFLAGS += -fno-gcse -fno-crossjumping --param max-goto-duplicat
 endif
 
 # The core library, in the order of loading, is compiled by an executable without it and linked in.
-CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l condition.l stream.l system.l unix.l thread.l debug.l autoload.l toplevel.l)
+CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l condition.l stream.l system.l module.l unix.l thread.l debug.l autoload.l document.l toplevel.l)
 AUTO := $(wildcard lib/auto/*.l)
 $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 	@echo "  LD $@"
@@ -73,6 +76,10 @@ $B/karakuri: $(REPL) $B/libkarakuri.a
 bin/karakuri: $B/karakuri
 	@mkdir -p bin
 	cp $< $@.new && mv $@.new $@
+
+# The reference manual, from the docstrings: build/manual/index.html and build/manual/karakuri.info.
+doc: bin/karakuri
+	bin/karakuri --script doc/manual.l build/manual
 
 run: bin/karakuri
 	bin/karakuri
@@ -117,6 +124,9 @@ install: all
 	ln -sf libkarakuri.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.0
 	ln -sf libkarakuri.so.0 $(DESTDIR)$(PREFIX)/lib/libkarakuri.so
 	install -m 644 lisp/karakuri.h $(DESTDIR)$(PREFIX)/include/
+	install -d $(DESTDIR)$(PREFIX)/include/karakuri/lisp $(DESTDIR)$(PREFIX)/include/karakuri/runtime
+	install -m 644 lisp/*.h lisp/*.def $(DESTDIR)$(PREFIX)/include/karakuri/lisp/
+	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/karakuri/runtime/
 	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	cd lib && find . -name '*.l' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/{} \;
 	cd bench && find . -name "*.l" -not -path "./peers/*" -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/bench/{} \;

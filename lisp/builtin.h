@@ -27,6 +27,8 @@ struct kri_builtin {
 void kri_define_builtin(struct kri_worker *w, const struct kri_builtin *b);
 /* Counts from an arglist's text: "(a b &optional c)" -> 2, 3; max -1 for any. False if the text is malformed. */
 kr_value kri_make_builtin(struct kri_worker *w, kr_value name, kri_builtin_fn fn, const char *arglist, const char *doc);
+/* The table in builtins.def that FN stands in, NULL if none. */
+const char *kri_builtin_area(kri_builtin_fn fn);
 bool kri_arity_parse(const char *arglist, int *min, int *max);
 
 /* The running builtin's argument I as ..., or its type error. */

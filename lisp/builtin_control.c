@@ -128,6 +128,15 @@ KR_BUILTIN(function_documentation, "lisp::%function-documentation", "(function)"
     return kri_is_function(argv[0]) ? kri_code_of(argv[0])->documentation : KRI_NIL;
 }
 
+KR_BUILTIN(function_area, "lisp::%function-area", "(function)", "For a FUNCTION of the system the area it belongs to, a string: a table of builtins or a file of the core; else nil.")
+{
+    if (!kri_is_function(argv[0]))
+        return KRI_NIL;
+    const struct kri_code *code = kri_code_of(argv[0]);
+    const char *area = kri_is_builtin_code(code) ? kri_builtin_area(code->builtin) : NULL;
+    return area ? kri_string(w, area) : code->file;
+}
+
 KR_BUILTIN(function_file, "lisp::%function-file", "(function)", "(file line) of FUNCTION's definition, or nil.")
 {
     if (!kri_is_function(argv[0]))
@@ -296,6 +305,6 @@ KR_BUILTIN(last_condition, "lisp::%last-condition", "()", "The condition that th
 const struct kri_builtin *const kri_builtins_control[] = {
     &funcall_def, &apply_def, &fboundp_def, &symbol_function_def, &set_symbol_function_def, &fmakunbound_def, &functionp_def,
     &compiled_function_p_def, &macro_function_def, &as_macro_def, &function_name_def, &function_arglist_def, &function_documentation_def,
-    &function_file_def, &symbol_value_global_def, &set_global_def, &proclaim_special_def, &set_vtype_def, &error_def,
+    &function_area_def, &function_file_def, &symbol_value_global_def, &set_global_def, &proclaim_special_def, &set_vtype_def, &error_def,
     &raise_code_def, &signal_condition_def, &install_error_handler_def, &set_condition_classes_def, &error_text_def,
     &backtrace_def, &protected_call_def, &last_condition_def, NULL};

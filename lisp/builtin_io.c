@@ -227,6 +227,15 @@ KR_BUILTIN(stream_descriptor, "lisp::%stream-fd", "(stream &optional output)",
     return fd < 0 ? KRI_NIL : kri_fixnum(fd);
 }
 
+KR_BUILTIN(two_way_stream, "lisp::%two-way-stream", "(input output name &optional (size 512))",
+           "An io-stream that reads descriptor INPUT and writes OUTPUT, another one; each is closed with its half or when that is forgotten.")
+{
+    intptr_t in = kri_arg_natural(w, argv, 0), out = kri_arg_natural(w, argv, 1), size = argc > 3 ? kri_arg_natural(w, argv, 3) : 512;
+    if (in == out || in > INT32_MAX || out > INT32_MAX)
+        kri_argument_error(w, 1, argv[1], KRI_E_RANGE);
+    return kri_make_two_way_fd(w, (int)in, (int)out, argv[2], size > 1 << 28 ? 1 << 28 : (size_t)size);
+}
+
 /* ---- predicates ---- */
 
 KR_BUILTIN(streamp, "streamp", "(x)", "T if X is a stream.") { return kri_bool(w, kri_is_stream(w->vm, argv[0])); }
@@ -637,7 +646,7 @@ KR_BUILTIN(directory, "directory", "(&optional (path \".\"))", "A list of the na
 const struct kri_builtin *const kri_builtins_io[] = {
     &open_def, &openfile_def, &close_def, &make_string_input_stream_def, &make_string_output_stream_def, &get_output_stream_string_def,
     &reset_stream_def, &make_broadcast_stream_def, &make_two_way_stream_def, &make_concatenated_stream_def, &attach_string_def,
-    &attach_file_def, &stream_descriptor_def, &streamp_def, &input_stream_p_def, &output_stream_p_def, &io_stream_p_def,
+    &attach_file_def, &two_way_stream_def, &stream_descriptor_def, &streamp_def, &input_stream_p_def, &output_stream_p_def, &io_stream_p_def,
     &open_stream_p_def, &interactive_stream_p_def, &read_def, &read_from_string_def, &read_delimited_list_def, &read_line_def,
     &read_char_def, &read_byte_def, &unread_char_def, &peek_char_def, &listen_def, &clear_input_def, &terpri_def, &fresh_line_def,
     &write_char_def, &write_byte_def, &write_word_def, &write_long_def, &write_string_def, &write_line_def, &finish_output_def,

@@ -49,7 +49,7 @@ bool kri_is_builtin_named(struct kr_vm *vm, kr_value fn, const char *name)
 {
     if (kri_is_symbol(fn))
         fn = kri_symbol_function(vm, fn);
-    if (!kri_has_class(fn, KRI_CLASS_COMPILED_CODE) || !kri_code_of(fn)->builtin)
+    if (!kri_has_class(fn, KRI_CLASS_COMPILED_CODE) || !kri_is_builtin_code(kri_code_of(fn)))
         return false;
     const unsigned char *text;
     size_t n;

@@ -130,6 +130,12 @@ KR_BUILTIN(set, "set", "(symbol value)",
     return argv[1];
 }
 
+KR_BUILTIN(has_value, "lisp::%has-value", "(symbol)", "T if SYMBOL has a value now; unlike boundp it loads no module.")
+{
+    kri_arg_symbol(w, argv, 0);
+    return kri_bool(w, !kri_eq(kri_special(w, argv[0]), KRI_UNBOUND));
+}
+
 KR_BUILTIN(boundp, "boundp", "(symbol)", "T if SYMBOL has a value as a special or global variable.")
 {
     kr_value v = kri_special(w, kri_arg_symbol(w, argv, 0));
@@ -270,6 +276,17 @@ static kr_value copied(struct kri_worker *w, kr_value list)
     for (; kri_is_cons(list); list = kri_cdr(list))
         kri_lister_add(w, &l, kri_car(list));
     return l.head;
+}
+
+KR_BUILTIN(delete_package, "lisp::%delete-package", "(package)", "Take PACKAGE, which nobody uses, off the list of packages. Error: it is one of the system's.")
+{
+    struct kr_vm *vm = w->vm;
+    kr_value p = kri_package_arg(w, argv[0]), own[] = {vm->pkg_lisp, vm->pkg_user, vm->pkg_keyword, vm->pkg_system, vm->pkg_unix, vm->pkg_compiler};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (kri_eq(p, own[i]))
+            kri_error(w, KRI_E_PACKAGE_NAME, p, "a package of the system cannot be deleted");
+    kri_forget_package(w, p);
+    return vm->sym.t;
 }
 
 KR_BUILTIN(package_name, "package-name", "(package)", "The name of PACKAGE.")
@@ -465,8 +482,8 @@ KR_BUILTIN(apropos_list, "apropos-list", "(string &optional package)",
 
 const struct kri_builtin *const kri_builtins_package[] = {
     &intern_def, &find_symbol_def, &make_symbol_def, &gensym_def, &gentemp_def, &symbol_name_def, &symbol_package_def, &symbol_plist_def,
-    &symbol_value_def, &set_def, &boundp_def, &makunbound_def, &symbolp_def, &keywordp_def, &get_def, &putprop_def, &remprop_def, &packagep_def,
-    &find_package_def, &list_all_packages_def, &make_package_def, &rename_package_def, &package_name_def, &package_nicknames_def,
+    &symbol_value_def, &set_def, &boundp_def, &has_value_def, &makunbound_def, &symbolp_def, &keywordp_def, &get_def, &putprop_def, &remprop_def, &packagep_def,
+    &find_package_def, &list_all_packages_def, &make_package_def, &rename_package_def, &delete_package_def, &package_name_def, &package_nicknames_def,
     &package_use_list_def, &package_used_by_list_def, &package_shadowing_symbols_def, &export_def, &unexport_def, &import_def, &shadow_def,
     &shadowing_import_def, &use_package_def, &unuse_package_def, &unintern_def, &in_package_def, &package_symbols_def,
     &find_all_symbols_def, &apropos_list_def, NULL,

@@ -740,10 +740,10 @@ static struct pair pair(struct kri_worker *w, int argc, kr_value *argv)
 {
     const struct kri_symbols *s = &w->vm->sym;
     struct pair p = {.test = KRI_TEST_EQL};
-    const kr_value allowed[] = {s->k_start1, s->k_end1, s->k_start2, s->k_end2, s->k_test, s->k_test_not, s->k_key};
-    kri_check_keys(w, argc, argv, 2, allowed, 7);
+    const kr_value allowed[] = {s->k_start1, s->k_end1, s->k_start2, s->k_end2, s->k_test, s->k_test_not, s->k_key, s->k_from_end};
+    kri_check_keys(w, argc, argv, 2, allowed, 8);
     p.test = kri_test_of(w->vm, kri_arg_key(argc, argv, 2, s->k_test, KRI_NIL));
-    if (p.test == KRI_TEST_STRING || !kri_is_nil(kri_arg_key(argc, argv, 2, s->k_test_not, KRI_NIL)) ||
+    if (!kri_is_nil(kri_arg_key(argc, argv, 2, s->k_from_end, KRI_NIL)) || p.test == KRI_TEST_STRING || !kri_is_nil(kri_arg_key(argc, argv, 2, s->k_test_not, KRI_NIL)) ||
         !kri_is_nil(kri_arg_key(argc, argv, 2, s->k_key, KRI_NIL)))
         p.test = KRI_TEST_OTHER;
     kr_value v[2] = {argv[0], argv[1]};
@@ -762,8 +762,8 @@ static struct pair pair(struct kri_worker *w, int argc, kr_value *argv)
     return p;
 }
 
-KR_BUILTIN(search_, "search", "(part sequence &key start1 end1 start2 end2 test test-not key)",
-           "Return the index at which PART (from START1 up to END1) first occurs in SEQUENCE (from START2 up to END2), or NIL.")
+KR_BUILTIN(search_, "search", "(part sequence &key from-end start1 end1 start2 end2 test test-not key)",
+           "Return the index at which PART (from START1 up to END1) first occurs in SEQUENCE (from START2 up to END2), with FROM-END last, or NIL.")
 {
     struct pair p = pair(w, argc, argv);
     size_t n = p.to1 - p.from1, ticks = 0;
@@ -779,8 +779,9 @@ KR_BUILTIN(search_, "search", "(part sequence &key start1 end1 start2 end2 test 
     return KRI_NIL;
 }
 
-KR_BUILTIN(mismatch, "mismatch", "(sequence1 sequence2 &key start1 end1 start2 end2 test test-not key)",
-           "Return the index in SEQUENCE1 at which it first differs from SEQUENCE2 (the end of the shorter counts), or NIL.")
+KR_BUILTIN(mismatch, "mismatch", "(sequence1 sequence2 &key from-end start1 end1 start2 end2 test test-not key)",
+           "Return the index in SEQUENCE1 at which it first differs from SEQUENCE2 (the end of the shorter counts), or NIL. With FROM-END the ends are "
+           "compared first, and the result is 1 + the index of the last difference.")
 {
     struct pair p = pair(w, argc, argv);
     size_t n = p.to1 - p.from1, m = p.to2 - p.from2, ticks = 0;
@@ -790,112 +791,6 @@ KR_BUILTIN(mismatch, "mismatch", "(sequence1 sequence2 &key start1 end1 start2 e
         if (k >= n || k >= m || !kri_same(w, element(w, p.a, &p.s, p.from1 + k), element(w, p.b, &p.t, p.from2 + k), p.test))
             return kri_fixnum((intptr_t)(p.from1 + k));
     return KRI_NIL;
-}
-
-/* ---- sort: numbers by < or > ---- */
-
-/* Stable merge sort, bottom up, of N doubles or integers in buffer A with B to help; the buffers are Lisp vectors, for
- * polls in between may collect. Returns the one that holds the result. */
-#define DEFINE_MERGE(name, type, vector, before)                                                                          \
-    static kr_value name(struct kri_worker *w, kr_value a, kr_value b, size_t n, bool down)                                      \
-    {                                                                                                                            \
-        size_t ticks = 0;                                                                                                        \
-        for (size_t width = 1; width < n; width *= 2) {                                                                          \
-            const type *from = ((struct vector *)a.w)->at;                                                                       \
-            type *to = ((struct vector *)b.w)->at;                                                                               \
-            for (size_t lo = 0; lo < n; lo += 2 * width) {                                                                       \
-                size_t mid = lo + width < n ? lo + width : n, hi = lo + 2 * width < n ? lo + 2 * width : n;                      \
-                size_t i = lo, j = mid;                                                                                          \
-                for (size_t k = lo; k < hi; k++) {                                                                               \
-                    bool right = i >= mid || (j < hi && (down ? before(from[i], from[j]) : before(from[j], from[i])));           \
-                    to[k] = from[right ? j++ : i++];                                                                             \
-                }                                                                                                                \
-                ticks += hi - lo;                                                                                                \
-                if (ticks > 65536) {                                                                                             \
-                    ticks = 0;                                                                                                   \
-                    kri_poll(w);                                                                                                 \
-                }                                                                                                                \
-            }                                                                                                                    \
-            kr_value t = a;                                                                                                      \
-            a = b;                                                                                                               \
-            b = t;                                                                                                               \
-        }                                                                                                                        \
-        return a;                                                                                                                \
-    }
-#define LESS(x, y) ((x) < (y))
-DEFINE_MERGE(merge_integers, int64_t, kri_ivector, LESS)
-DEFINE_MERGE(merge_floats, double, kri_fvector, LESS)
-
-/* Sort numbers in place if all are fixnums or all are floats; false: they are not, nothing was done. */
-static bool sort_numbers(struct kri_worker *w, kr_value *argv, bool down)
-{
-    size_t n = kri_sequence_length(w, argv, 0), ints = 0, floats = 0, ticks = 0;
-    struct kri_span s;
-    bool vector = kri_span_of(w->vm, argv[0], &s);
-    kr_value a = kri_make_ivector(w, n), l = argv[0];
-    for (size_t i = 0; i < n; i++, kri_tick(w, &ticks)) {
-        if (!vector && !kri_is_cons(l))
-            return false;
-        kr_value v = vector ? kri_vector_ref(w, s.vector, s.start + i) : kri_car(l);
-        if (kri_is_fixnum(v)) {
-            kri_ivector_of(a)->at[i] = kri_fixnum_value(v);
-            ints++;
-        } else if (kri_is_float(v)) {
-            double d = kri_float_value(v);
-            memcpy(&kri_ivector_of(a)->at[i], &d, sizeof d);
-            floats++;
-        }
-        if (ints != i + 1 && floats != i + 1)
-            return false;
-        if (!vector)
-            l = kri_cdr(l);
-    }
-    kr_value b = kri_make_ivector(w, n), r = ints ? merge_integers(w, a, b, n, down) : merge_floats(w, a, b, n, down);
-    l = argv[0];
-    for (size_t i = 0; i < n; i++, kri_tick(w, &ticks)) {
-        double d;
-        memcpy(&d, &kri_ivector_of(r)->at[i], sizeof d);
-        kr_value v = ints ? kri_fixnum((intptr_t)kri_ivector_of(r)->at[i]) : kri_float(w, d);
-        if (vector) {
-            kri_vector_set(w, s.vector, s.start + i, v);
-        } else if (kri_is_cons(l)) {
-            kri_store(w, kri_ptr(l), &kri_cons_of(l)->car, v);
-            l = kri_cdr(l);
-        }
-    }
-    return true;
-}
-
-#define SORT_DOC                                                                                                                 \
-    "Sort SEQUENCE in place, stably, and return it: PREDICATE of two elements (of what the function KEY returns for them) says\n"    \
-    "that the first comes before the second. The elements of a list move among its cells, so the list still begins at the same cons."
-
-static kr_value sort(struct kri_worker *w, int argc, kr_value *argv)
-{
-    bool down = false;
-    if (argc == 4) /* Common Lisp's form: (sort sequence predicate :key function) */
-        kri_check_keys(w, argc, argv, 2, &w->vm->sym.k_key, 1), argv[2] = argv[3], argc = 3;
-    if (kri_is_nil(argv[0]))
-        return KRI_NIL;
-    kri_sequence_length(w, argv, 0); /* a sequence, and not circular */
-    if ((argc == 2 || kri_is_nil(argv[2])) && (kri_is_builtin_named(w->vm, argv[1], "<") || (down = kri_is_builtin_named(w->vm, argv[1], ">"))) &&
-        sort_numbers(w, argv, down))
-        return argv[0];
-    return kri_tail_call_symbol(w, w->vm->sym.seq_sort, argc);
-}
-
-KR_BUILTIN(sort_, "sort", "(sequence predicate &optional key &rest common-lisp-key)", SORT_DOC)
-{
-    if (argc > 4)
-        kri_error(w, KRI_E_ARGC, KRI_NIL, "sort takes a sequence, a predicate and a key");
-    return sort(w, argc, argv);
-}
-
-KR_BUILTIN(stable_sort, "stable-sort", "(sequence predicate &optional key &rest common-lisp-key)", SORT_DOC)
-{
-    if (argc > 4)
-        kri_error(w, KRI_E_ARGC, KRI_NIL, "stable-sort takes a sequence, a predicate and a key");
-    return sort(w, argc, argv);
 }
 
 /* ---- superequal ---- */
@@ -979,5 +874,5 @@ const struct kri_builtin *const kri_builtins_sequence[] = {
     &length_def, &list_length_def, &elt_def, &setelt_def, &copy_seq_def, &copy_list__def, &subseq_def, &replace__def, &fill_def,
     &concatenate_def, &coerce_def, &make_sequence_def, &sequence_vector_def, &make_like_def, &make_class_def, &vector_end_def,
     &find_def, &position_def, &count_def, &remove__def, &delete__def, &substitute__def, &nsubstitute_def, &remove_duplicates_def,
-    &search__def, &mismatch_def, &sort__def, &stable_sort_def, &superequal_def, &sxhash_def, NULL,
+    &search__def, &mismatch_def, &superequal_def, &sxhash_def, NULL,
 };

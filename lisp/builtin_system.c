@@ -342,20 +342,6 @@ KR_BUILTIN(allocation_discipline, "sys:allocation-discipline", "()", "How cells 
 
 KR_BUILTIN(getpid, "unix:getpid", "()", "The number of this process.") { return kri_fixnum(getpid()); }
 
-KR_BUILTIN(getenv, "unix:getenv", "(name)", "The value of environment variable NAME as a string, or nil.")
-{
-    const char *v = getenv((const char *)kri_arg_string(w, argv, 0)->byte);
-    return v ? kri_string(w, v) : KRI_NIL;
-}
-
-KR_BUILTIN(putenv, "unix:putenv", "(string)", "Set an environment variable; STRING is \"name=value\". Returns t, or -errno.")
-{
-    char *s = strdup((const char *)kri_arg_string(w, argv, 0)->byte);
-    if (!s)
-        kri_error_memory(w, 0);
-    return putenv(s) == 0 ? w->vm->sym.t : kri_fixnum(-errno);
-}
-
 KR_BUILTIN(getrusage, "unix:getrusage", "(who)",
            "Resource usage of WHO (0 this process, -1 its children): 16 numbers, user and system seconds as floats first, then "
            "maximum resident size in KB and the rest as getrusage(2) has them.")
@@ -388,98 +374,6 @@ KR_BUILTIN(internal_real_time, "get-internal-real-time", "()", "Elapsed time of 
     return kri_fixnum(clock_ns(CLOCK_MONOTONIC) / (1000000000 / 100));
 }
 
-/* ---- waiting ---- */
-
-struct sleep {
-    struct timespec until;
-    struct kri_worker *w;
-};
-
-static void sleep_slice(void *arg)
-{
-    struct sleep *s = arg;
-    /* An interrupt ends the wait: kri_request signals nobody, so the sleep looks up now and then. */
-    struct timespec now, slice = {0, 20000000};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t left = (int64_t)(s->until.tv_sec - now.tv_sec) * 1000000000 + (s->until.tv_nsec - now.tv_nsec);
-    if (left <= 0)
-        return;
-    if (left < slice.tv_nsec)
-        slice.tv_nsec = (long)left;
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &slice, NULL);
-}
-
-static void sleep_ns(struct kri_worker *w, int64_t ns)
-{
-    struct sleep s = {.w = w};
-    clock_gettime(CLOCK_MONOTONIC, &s.until);
-    s.until.tv_sec += ns / 1000000000;
-    s.until.tv_nsec += ns % 1000000000;
-    if (s.until.tv_nsec >= 1000000000) {
-        s.until.tv_nsec -= 1000000000;
-        s.until.tv_sec++;
-    }
-    for (;;) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if (now.tv_sec > s.until.tv_sec || (now.tv_sec == s.until.tv_sec && now.tv_nsec >= s.until.tv_nsec))
-            return;
-        kri_blocking(w, sleep_slice, &s);
-        kri_poll(w);
-    }
-}
-
-KR_BUILTIN(sleep, "unix:sleep", "(seconds)", "Wait SECONDS (an integer or float); collections and interrupts go on. Returns t.")
-{
-    double s = kri_arg_double(w, argv, 0);
-    if (!(s >= 0) || s > 1e9)
-        kri_argument_error(w, 0, argv[0], KRI_E_RANGE);
-    sleep_ns(w, (int64_t)(s * 1e9));
-    return w->vm->sym.t;
-}
-
-KR_BUILTIN(usleep, "unix:usleep", "(microseconds)", "Wait MICROSECONDS. Returns t.")
-{
-    intptr_t n = kri_arg_natural(w, argv, 0);
-    if (n > (intptr_t)1000000000 * 1000000)
-        kri_argument_error(w, 0, argv[0], KRI_E_RANGE);
-    sleep_ns(w, (int64_t)n * 1000);
-    return w->vm->sym.t;
-}
-
-struct command {
-    const char *text;
-    int status;
-};
-
-static void run_command(void *arg)
-{
-    struct command *c = arg;
-    c->status = system(c->text);
-}
-
-KR_BUILTIN(system, "unix:system", "(&optional command)", "Run COMMAND by /bin/sh and wait; returns the raw wait status.")
-{
-    struct command c = {argc > 0 ? (const char *)kri_arg_string(w, argv, 0)->byte : "/bin/sh", 0};
-    kri_stream_flush(w, kri_special(w, w->vm->sym.standard_output));
-    kri_blocking(w, run_command, &c);
-    return kri_fixnum(c.status);
-}
-
-/* ---- the end of the process ---- */
-
-KR_BUILTIN(exit, "exit", "(&optional (code 0))", "End the process with exit code CODE modulo 256, whatever other threads do; output is flushed.")
-{
-    int code = 0;
-    if (argc > 0 && kri_is_fixnum(argv[0]))
-        code = (int)kri_fixnum_value(argv[0]) & 255;
-    else if (argc > 0 && kri_is_nil(argv[0]))
-        code = 1;
-    kri_streams_finish(w);
-    fflush(NULL);
-    _exit(code);
-}
-
 void kri_system_init(struct kri_worker *w)
 {
     struct kr_vm *vm = w->vm;
@@ -495,6 +389,5 @@ void kri_system_init(struct kri_worker *w)
 const struct kri_builtin *const kri_builtins_system[] = {
     &gc_def, &gctime_def, &alloc_def, &heap_statistics_def, &gc_statistics_def, &heap_check_def, &fail_allocations_def, &heap_census_def,
     &list_all_instances_def, &object_size_def, &address_def, &finalize_def, &make_weak_pointer_def, &weak_pointer_value_def, &nanotime_def, &thread_cputime_def,
-    &process_cputime_def, &processors_def, &pin_thread_def, &allocation_discipline_def, &getpid_def, &getenv_def, &putenv_def,
-    &getrusage_def, &gettimeofday_def, &internal_run_time_def, &internal_real_time_def, &sleep_def, &usleep_def, &system_def,
-    &exit_def, NULL};
+    &process_cputime_def, &processors_def, &pin_thread_def, &allocation_discipline_def, &getpid_def, &getrusage_def, &gettimeofday_def,
+    &internal_run_time_def, &internal_real_time_def, NULL};

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "lisp/init.h"
 #include "lisp/stream.h"
+#include "lisp/unix.h"
 
 enum { STRIPES = 16, DEFAULT_NATIVE_STACK = 1 << 20 };
 
@@ -24,6 +25,7 @@ struct pool_thread {
     struct kr_vm *vm;
     struct kr_context *ctx;     /* set while it lives */
     pthread_t tid;
+    pid_t kernel;               /* the kernel's number of it; 0 before it runs */
     unsigned number;            /* 1 and up; the thread object's id */
     enum thread_state state;
     bool made;                  /* tid is to be joined */
@@ -186,10 +188,13 @@ static KRI_NOINLINE void *run_thread(struct pool_thread *p, void *base)
         return NULL;
     }
     struct kri_worker *w = ctx->worker;
+    kri_lock(w, &vm->contexts_lock); /* signal.c looks for it there */
     ctx->thread = p->object;
+    kri_unlock(&vm->contexts_lock);
     kri_thread_started(ctx);
     kri_lock(w, &t->lock);
     p->ctx = ctx;
+    p->kernel = gettid();
     p->state = THREAD_IDLE;
     pthread_cond_broadcast(&t->changed);
     kri_unlock(&t->lock);
@@ -468,6 +473,20 @@ KR_BUILTIN(thr_self, "unix:thr-self", "()", "The number of the thread that runs 
     return kri_is_nil(w->ctx->thread) ? kri_fixnum(0) : kri_slot(&thread_cell(w->ctx->thread)->id);
 }
 
+KR_BUILTIN(kernel_thread, "sys::%kernel-thread", "(number)", "The kernel's number of the thread with NUMBER (0: the process); nil if there is none.")
+{
+    struct kri_threads *t = threads_of(w);
+    intptr_t number = kri_arg_natural(w, argv, 0);
+    pid_t kernel = 0;
+    if (number == 0)
+        return kri_fixnum(getpid());
+    kri_lock(w, &t->lock);
+    if ((size_t)number <= t->count && t->thread[number - 1]->state != THREAD_ENDED)
+        kernel = t->thread[number - 1]->kernel;
+    kri_unlock(&t->lock);
+    return kernel ? kri_fixnum(kernel) : KRI_NIL;
+}
+
 /* Caller holds vm->lock. */
 static void append_interrupt_locked(struct kri_worker *w, struct kr_context *ctx, kr_value entry)
 {
@@ -569,49 +588,65 @@ void kri_threads_stop(struct kri_worker *w)
 
 struct fork {
     pid_t pid;
+    int error;
 };
 
 static void fork_stopped(struct kri_worker *w, void *arg)
 {
     struct fork *f = arg;
     f->pid = fork();
-    if (f->pid == 0)
-        kri_heap_after_fork(w);
+    f->error = errno;
+    if (f->pid != 0)
+        return;
+    kri_heap_after_fork(w);
+    kri_streams_after_fork(w);
+    kri_signals_after_fork(w);
+    kri_children_after_fork();
+}
+
+/* The other contexts' threads are gone, and with them whatever locks they held. */
+static void keep_this_thread(struct kri_worker *w)
+{
+    struct kr_vm *vm = w->vm;
+    struct kri_threads *t = vm->threads;
+    pthread_mutex_init(&vm->lock, NULL);
+    pthread_mutex_init(&vm->package_lock, NULL);
+    pthread_mutex_init(&vm->contexts_lock, NULL);
+    for (struct kr_context *c = vm->contexts, *next; c; c = next) {
+        next = c->next;
+        if (c != w->ctx)
+            kri_context_free(c);
+    }
+    for (unsigned i = 0; i < t->count; i++)
+        free(t->thread[i]);
+    free(t->thread);
+    free(t);
+    vm->threads = NULL;
+    if (!threads_init(vm))
+        kri_error_memory(w, 0);
+    struct kri_symbol *threads = kri_symbol_of(vm, vm->sym.threads);
+    kri_store(w, &threads->head, &threads->value, KRI_NIL);
+}
+
+int kri_fork(struct kri_worker *w)
+{
+    struct fork f;
+    fflush(NULL);
+    kri_with_world_stopped(w, fork_stopped, &f);
+    if (f.pid == 0)
+        keep_this_thread(w);
+    else if (f.pid > 0)
+        kri_children_forked();
+    errno = f.error;
+    return f.pid;
 }
 
 KR_BUILTIN(fork, "unix:fork", "()",
            "Make a child process; returns its number, 0 in the child, or -errno. The child keeps the calling thread only.")
 {
-    struct kr_vm *vm = w->vm;
-    struct fork f;
-    kri_stream_flush(w, kri_special(w, vm->sym.standard_output)); /* or the child would write it again */
-    fflush(NULL);
-    kri_with_world_stopped(w, fork_stopped, &f);
-    if (f.pid < 0)
-        return kri_fixnum(-errno);
-    if (f.pid == 0) {
-        /* The other contexts' threads are gone, and with them whatever locks they held. */
-        pthread_mutex_init(&vm->lock, NULL);
-        pthread_mutex_init(&vm->package_lock, NULL);
-        pthread_mutex_init(&vm->contexts_lock, NULL);
-        for (struct kr_context *c = vm->contexts, *next; c; c = next) {
-            next = c->next;
-            if (c != w->ctx)
-                kri_context_free(c);
-        }
-        struct kri_threads *t = vm->threads;
-        unsigned count = t->count;
-        for (unsigned i = 0; i < count; i++)
-            free(t->thread[i]);
-        free(t->thread);
-        free(t);
-        vm->threads = NULL;
-        if (!threads_init(vm))
-            kri_error_memory(w, 0);
-        struct kri_symbol *threads = kri_symbol_of(vm, vm->sym.threads);
-        kri_store(w, &threads->head, &threads->value, KRI_NIL);
-    }
-    return kri_fixnum(f.pid);
+    kri_stream_flush(w, kri_special(w, w->vm->sym.standard_output)); /* or the child would write it again */
+    int pid = kri_fork(w);
+    return pid < 0 ? kri_unix_error(errno) : kri_fixnum(pid);
 }
 
 /* ---- locks ---- */
@@ -819,6 +854,6 @@ void kri_thread_init(struct kri_worker *w)
 }
 
 const struct kri_builtin *const kri_builtins_thread[] = {
-    &make_thread_def, &thread_def, &thread_no_wait_def, &wait_thread_def, &free_threads_def, &thread_self_def, &thr_self_def,
+    &make_thread_def, &thread_def, &thread_no_wait_def, &wait_thread_def, &free_threads_def, &thread_self_def, &thr_self_def, &kernel_thread_def,
     &interrupt_thread_def, &fork_def, &make_mutex_lock_def, &mutex_lock_def, &mutex_trylock_def, &mutex_unlock_def, &make_cond_def,
     &cond_wait_def, &cond_signal_def, &make_semaphore_def, &sema_post_def, &sema_wait_def, &sema_trywait_def, NULL};

@@ -1,16 +1,20 @@
-/* builtin_unix.c -- package UNIX: files and directories, the process, the machine, calendar time.
+/* builtin_unix.c -- package UNIX: files and directories, descriptors, the process, the machine, calendar time.
  *
- * As in EusLisp a function returns t or a result, and minus errno when the system refuses; errno itself is kept for unix:errno.
- * The calls are made outside the gate: a directory may lie on a slow disk, and a collection does not wait for it. */
+ * As in EusLisp a function returns t or a result, and minus errno when the system refuses; but some return errno itself, or -1. errno
+ * is kept for unix:errno in any case. The calls are made outside the gate: a directory may lie on a slow disk, and a collection
+ * does not wait for it. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/times.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -18,11 +22,7 @@
 #include "lisp/init.h"
 #include "lisp/load.h"
 #include "lisp/stream.h"
-
-extern char **environ;
-
-/* The errno of this thread's last function of UNIX that failed. */
-static _Thread_local int last_error;
+#include "lisp/unix.h"
 
 struct call {
     int (*f)(struct call *c);
@@ -40,44 +40,32 @@ static void do_call(void *arg)
     c->error = c->result < 0 ? errno : 0;
 }
 
-/* Make call C: 0, or minus errno. */
 static int make_call(struct kri_worker *w, struct call *c)
 {
     kri_blocking(w, do_call, c);
-    if (c->error)
-        last_error = c->error;
-    return -c->error;
+    return c->error;
 }
 
+/* The answers of EusLisp's functions: t, or on failure minus errno; or errno; or a number, or on failure -1. */
 static kr_value call_result(struct kri_worker *w, struct call *c)
 {
     int e = make_call(w, c);
-    return e ? kri_fixnum(e) : w->vm->sym.t;
+    return e ? kri_unix_error(e) : w->vm->sym.t;
 }
 
-/* The answer of a call that gives a number >= 0. */
+static kr_value plain_result(struct kri_worker *w, struct call *c)
+{
+    int e = make_call(w, c);
+    if (e == 0)
+        return w->vm->sym.t;
+    kri_unix_error(e);
+    return kri_fixnum(e);
+}
+
 static kr_value number_result(struct kri_worker *w, struct call *c)
 {
     int e = make_call(w, c);
-    return kri_fixnum(e ? e : c->result);
-}
-
-static long int_argument(struct kri_worker *w, const kr_value *argv, int i)
-{
-    intptr_t n = kri_arg_fixnum(w, argv, i);
-    if (n < INT32_MIN || n > UINT32_MAX)
-        kri_argument_error(w, i, argv[i], KRI_E_RANGE);
-    return (long)n;
-}
-
-/* A file descriptor: a number, or that of a stream. */
-static int descriptor(struct kri_worker *w, const kr_value *argv, int i)
-{
-    if (kri_is_fixnum(argv[i]))
-        return (int)int_argument(w, argv, i);
-    if (!kri_is_stream(w->vm, argv[i]))
-        kri_argument_error(w, i, argv[i], KRI_E_NO_STREAM);
-    return kri_stream_fd(w, argv[i], kri_is_input_stream(w->vm, argv[i]));
+    return e ? kri_unix_minus_one(e) : kri_fixnum(c->result);
 }
 
 /* ---- files ---- */
@@ -88,16 +76,17 @@ static int do_rmdir(struct call *c) { return rmdir(c->path); }
 static int do_mkdir(struct call *c) { return mkdir(c->path, (mode_t)c->a); }
 static int do_chmod(struct call *c) { return chmod(c->path, (mode_t)c->a); }
 static int do_chown(struct call *c) { return chown(c->path, (uid_t)c->a, (gid_t)c->b); }
+static int do_mknod(struct call *c) { return mknod(c->path, (mode_t)c->a, (dev_t)c->b); }
 static int do_chdir(struct call *c) { return chdir(c->path); }
 static int do_rename(struct call *c) { return rename(c->path, c->other); }
 static int do_link(struct call *c) { return link(c->path, c->other); }
 static int do_symlink(struct call *c) { return symlink(c->path, c->other); }
 static int do_stat(struct call *c) { return stat(c->path, &c->st); }
 
-static kr_value on_path(struct kri_worker *w, int (*f)(struct call *), kr_value name, long a, long b)
+static kr_value on_path(struct kri_worker *w, int (*f)(struct call *), kr_value name, long a)
 {
     kr_value path = kri_path_string(w, name);
-    struct call c = {.f = f, .path = kri_path_text(path), .a = a, .b = b};
+    struct call c = {.f = f, .path = kri_path_text(path), .a = a};
     return call_result(w, &c);
 }
 
@@ -111,29 +100,42 @@ static kr_value on_paths(struct kri_worker *w, int (*f)(struct call *), kr_value
 KR_BUILTIN(access, "unix:access", "(path &optional (mode 4))",
            "May this process use file PATH? MODE is a sum of 4 (read), 2 (write), 1 (execute), or 0 (it exists). t or minus errno.")
 {
-    return on_path(w, do_access, argv[0], argc > 1 ? int_argument(w, argv, 1) : R_OK, 0);
+    return on_path(w, do_access, argv[0], argc > 1 ? kri_arg_int(w, argv, 1) : R_OK);
 }
 
-KR_BUILTIN(unlink, "unix:unlink", "(path)", "Remove file PATH; t or minus errno.") { return on_path(w, do_unlink, argv[0], 0, 0); }
-KR_BUILTIN(rmdir, "unix:rmdir", "(path)", "Remove the empty directory PATH; t or minus errno.") { return on_path(w, do_rmdir, argv[0], 0, 0); }
+KR_BUILTIN(unlink, "unix:unlink", "(path)", "Remove file PATH; t or minus errno.") { return on_path(w, do_unlink, argv[0], 0); }
+KR_BUILTIN(rmdir, "unix:rmdir", "(path)", "Remove the empty directory PATH; t or minus errno.") { return on_path(w, do_rmdir, argv[0], 0); }
 KR_BUILTIN(chdir, "unix:chdir", "(path)", "Make PATH the current directory of this process; t or minus errno.")
 {
-    return on_path(w, do_chdir, argv[0], 0, 0);
+    return on_path(w, do_chdir, argv[0], 0);
 }
 
 KR_BUILTIN(mkdir, "unix:mkdir", "(path &optional (mode #o777))", "Make directory PATH with permissions MODE; t or minus errno.")
 {
-    return on_path(w, do_mkdir, argv[0], argc > 1 ? int_argument(w, argv, 1) : 0777, 0);
+    return on_path(w, do_mkdir, argv[0], argc > 1 ? kri_arg_int(w, argv, 1) : 0777);
 }
 
-KR_BUILTIN(chmod, "unix:chmod", "(path mode)", "Give file PATH the permissions MODE; t or minus errno.")
+KR_BUILTIN(chmod, "unix:chmod", "(path mode)", "Give file PATH the permissions MODE; t, or errno.")
 {
-    return on_path(w, do_chmod, argv[0], int_argument(w, argv, 1), 0);
+    kr_value path = kri_path_string(w, argv[0]);
+    struct call c = {.f = do_chmod, .path = kri_path_text(path), .a = kri_arg_int(w, argv, 1)};
+    return plain_result(w, &c);
 }
 
-KR_BUILTIN(chown, "unix:chown", "(path user group)", "Give file PATH to USER and GROUP, both numbers; t or minus errno.")
+KR_BUILTIN(chown, "unix:chown", "(path user group)", "Give file PATH to USER and GROUP, both numbers; t, or errno.")
 {
-    return on_path(w, do_chown, argv[0], int_argument(w, argv, 1), int_argument(w, argv, 2));
+    kr_value path = kri_path_string(w, argv[0]);
+    struct call c = {.f = do_chown, .path = kri_path_text(path), .a = kri_arg_int(w, argv, 1), .b = kri_arg_int(w, argv, 2)};
+    return plain_result(w, &c);
+}
+
+KR_BUILTIN(mknod, "unix:mknod", "(path mode &optional (device 0))",
+           "Make PATH a file of the type and permissions MODE: #o100000 plain, #o10000 a fifo, #o20000 and #o60000 the device number DEVICE. t or "
+           "minus errno.")
+{
+    kr_value path = kri_path_string(w, argv[0]);
+    struct call c = {.f = do_mknod, .path = kri_path_text(path), .a = kri_arg_int(w, argv, 1), .b = argc > 2 ? kri_arg_int(w, argv, 2) : 0};
+    return call_result(w, &c);
 }
 
 KR_BUILTIN(rename, "unix:rename", "(from to)", "Give file FROM the name TO; t or minus errno.") { return on_paths(w, do_rename, argv[0], argv[1]); }
@@ -151,7 +153,7 @@ KR_BUILTIN(stat, "unix:stat", "(path)",
     struct call c = {.f = do_stat, .path = kri_path_text(path)};
     int e = make_call(w, &c);
     if (e)
-        return kri_fixnum(e);
+        return kri_unix_error(e);
     const intptr_t field[] = {(intptr_t)c.st.st_mode, (intptr_t)c.st.st_ino,   (intptr_t)c.st.st_dev,   (intptr_t)c.st.st_rdev,
                               (intptr_t)c.st.st_nlink, (intptr_t)c.st.st_uid,  (intptr_t)c.st.st_gid,   (intptr_t)c.st.st_size,
                               (intptr_t)c.st.st_atime, (intptr_t)c.st.st_mtime, (intptr_t)c.st.st_ctime};
@@ -166,9 +168,73 @@ KR_BUILTIN(getwd, "unix:getwd", "()", "The current directory of this process, or
     char path[4096];
     if (getcwd(path, sizeof path))
         return kri_string(w, path);
-    last_error = errno;
-    return kri_fixnum(-last_error);
+    return kri_unix_error(errno);
 }
+
+/* The entries of a directory, gathered in memory of C's own. */
+struct entries {
+    const char *path;
+    char *names; /* each with its zero byte; malloc'ed */
+    size_t n, size;
+    int error;
+};
+
+static bool add_entry(struct entries *e, const char *name)
+{
+    size_t length = strlen(name) + 1;
+    if (e->n + length > e->size) {
+        size_t size = 2 * (e->n + length) + 4000;
+        char *more = realloc(e->names, size);
+        if (!more)
+            return false;
+        e->names = more;
+        e->size = size;
+    }
+    memcpy(e->names + e->n, name, length);
+    e->n += length;
+    return true;
+}
+
+static void read_entries(void *arg)
+{
+    struct entries *e = arg;
+    DIR *d = opendir(e->path);
+    e->error = d ? 0 : errno;
+    for (struct dirent *entry; d && !e->error && (entry = readdir(d));)
+        if (!add_entry(e, entry->d_name))
+            e->error = ENOMEM;
+    if (d)
+        closedir(d);
+}
+
+KR_BUILTIN(readdir, "unix::readdir", "(&optional (directory \".\"))",
+           "The names of all that is in DIRECTORY, \".\" and \"..\" included, in the system's order; or minus errno.")
+{
+    kr_value path = argc > 0 ? kri_path_string(w, argv[0]) : kri_string(w, ".");
+    struct entries e = {.path = kri_path_text(path)};
+    kri_blocking(w, read_entries, &e);
+    if (e.error) {
+        free(e.names);
+        return kri_unix_error(e.error);
+    }
+    kr_value all = kri_value_of(kri_alloc_raw(w, KRI_CLASS_BYTES, 0, e.n / 8 + 1)), list = KRI_NIL;
+    if (all.w)
+        memcpy(kri_string_of(all)->byte, e.names, e.n);
+    free(e.names);
+    if (!all.w)
+        kri_error_memory(w, e.n);
+    const char *names = (const char *)kri_string_of(all)->byte;
+    for (size_t end = e.n; end > 0;) {
+        size_t start = end - 1;
+        while (start > 0 && names[start - 1])
+            start--;
+        list = kri_cons(w, kri_string_n(w, names + start, end - 1 - start), list);
+        end = start;
+    }
+    return list;
+}
+
+/* ---- descriptors ---- */
 
 static int do_dup(struct call *c) { return dup((int)c->a); }
 static int do_dup2(struct call *c) { return dup2((int)c->a, (int)c->b); }
@@ -176,35 +242,35 @@ static int do_close(struct call *c) { return close((int)c->a); }
 
 KR_BUILTIN(isatty, "unix:isatty", "(stream-or-fd)", "t if STREAM-OR-FD leads to a terminal.")
 {
-    return kri_bool(w, isatty(descriptor(w, argv, 0)));
+    return kri_bool(w, isatty(kri_arg_descriptor(w, argv, 0, true)));
 }
 
-KR_BUILTIN(dup, "unix:dup", "(fd)", "Another file descriptor for what FD, a number or stream, refers to, or minus errno.")
+KR_BUILTIN(dup, "unix:dup", "(fd)", "Another file descriptor for what FD, a number or stream, refers to, or -1.")
 {
-    struct call c = {.f = do_dup, .a = descriptor(w, argv, 0)};
+    struct call c = {.f = do_dup, .a = kri_arg_descriptor(w, argv, 0, true)};
     return number_result(w, &c);
 }
 
-KR_BUILTIN(dup2, "unix:dup2", "(fd new-fd)", "Make file descriptor NEW-FD refer to what FD does; NEW-FD or minus errno.")
+KR_BUILTIN(dup2, "unix:dup2", "(fd new-fd)", "Make file descriptor NEW-FD refer to what FD does; NEW-FD or -1.")
 {
-    struct call c = {.f = do_dup2, .a = descriptor(w, argv, 0), .b = descriptor(w, argv, 1)};
+    struct call c = {.f = do_dup2, .a = kri_arg_descriptor(w, argv, 0, true), .b = kri_arg_descriptor(w, argv, 1, true)};
     return number_result(w, &c);
 }
 
-KR_BUILTIN(uclose, "unix:uclose", "(fd)", "Close file descriptor FD, a number; t or minus errno.")
+KR_BUILTIN(uclose, "unix:uclose", "(fd)", "Close file descriptor FD, a number; t, or errno.")
 {
-    struct call c = {.f = do_close, .a = int_argument(w, argv, 0)};
-    return call_result(w, &c);
+    struct call c = {.f = do_close, .a = kri_arg_int(w, argv, 0)};
+    return plain_result(w, &c);
 }
 
 KR_BUILTIN(lseek, "unix:lseek", "(stream position &optional (whence 0))",
            "Move the read and write position of STREAM, a number or stream: WHENCE 0 from the start, 1 from here, 2 from the end. The "
-           "new position or minus errno.")
+           "new position or -1.")
 {
-    int fd = descriptor(w, argv, 0);
-    intptr_t position = kri_arg_fixnum(w, argv, 1);
-    long whence = argc > 2 ? int_argument(w, argv, 2) : 0;
     static const int kind[] = {SEEK_SET, SEEK_CUR, SEEK_END};
+    int fd = kri_arg_descriptor(w, argv, 0, true);
+    intptr_t position = kri_arg_fixnum(w, argv, 1);
+    long whence = argc > 2 ? kri_arg_int(w, argv, 2) : 0;
     if (whence < 0 || whence > 2)
         kri_argument_error(w, 2, argv[2], KRI_E_RANGE);
     if (!kri_is_fixnum(argv[0])) {
@@ -214,53 +280,186 @@ KR_BUILTIN(lseek, "unix:lseek", "(stream position &optional (whence 0))",
             kri_stream_reset_input(w, argv[0]);
     }
     off_t at = lseek(fd, (off_t)position, kind[whence]);
-    if (at < 0) {
-        last_error = errno;
-        return kri_fixnum(-last_error);
-    }
-    return kri_fixnum((intptr_t)at);
+    return at < 0 ? kri_unix_minus_one(errno) : kri_integer(w, (intptr_t)at);
 }
 
-/* Read into memory of C's own: the gate may close while the call waits. */
+/* Bytes on their way between a descriptor and Lisp, in memory of C's own: the gate may close while the call waits. */
 struct raw {
-    int fd, error;
-    char bytes[65536];
+    int fd;
     size_t n;
-    ssize_t got;
+    ssize_t done;
+    char bytes[65536];
 };
 
-static void do_read(void *arg)
+static int try_read(void *arg)
 {
     struct raw *r = arg;
-    do
-        r->got = read(r->fd, r->bytes, r->n);
-    while (r->got < 0 && errno == EINTR);
-    r->error = errno;
+    r->done = read(r->fd, r->bytes, r->n);
+    return r->done < 0 ? errno : 0;
 }
 
-KR_BUILTIN(uread, "unix:uread", "(fd &optional buffer size)",
-           "Read what there is, at most SIZE bytes, from FD, a number or stream, past any buffer. With a string BUFFER into that, and "
-           "the number of bytes, 0 at the end, is returned; without (or with a number there, the size) a new string. Minus errno.")
+static int try_write(void *arg)
 {
-    int fd = descriptor(w, argv, 0);
-    bool into = argc > 1 && kri_is_string(w->vm, argv[1]);
-    size_t limit = into ? kri_length(argv[1]) : 512;
-    if (argc > 2)
-        limit = (size_t)kri_arg_natural(w, argv, 2);
-    else if (argc > 1 && !into)
-        limit = (size_t)kri_arg_natural(w, argv, 1);
-    if (into && limit > kri_length(argv[1]))
-        kri_argument_error(w, 2, argv[2], KRI_E_RANGE);
-    struct raw r = {.fd = fd, .n = limit < sizeof r.bytes ? limit : sizeof r.bytes};
-    kri_blocking(w, do_read, &r);
-    if (r.got < 0) {
-        last_error = r.error;
-        return kri_fixnum(-last_error);
-    }
-    if (!into)
-        return kri_string_n(w, r.bytes, (size_t)r.got);
-    memcpy(kri_string_of(argv[1])->byte, r.bytes, (size_t)r.got);
-    return kri_fixnum((intptr_t)r.got);
+    struct raw *r = arg;
+    r->done = write(r->fd, r->bytes, r->n);
+    return r->done < 0 ? errno : 0;
+}
+
+/* (uread stream): into the buffer of the stream, past what is unread there. */
+static kr_value read_into_stream(struct kri_worker *w, kr_value stream)
+{
+    int error = 0;
+    size_t n = kri_stream_fill(w, stream, &error);
+    return error ? kri_unix_error(error) : kri_fixnum((intptr_t)n);
+}
+
+KR_BUILTIN(uread, "unix:uread", "(fd &optional buffer size (offset 0))",
+           "Read what there is, at least one byte unless the end has come, from FD. With a string BUFFER: at most SIZE bytes (by default as "
+           "many as fit) into that from OFFSET on, past the buffer of FD if that is a stream. Without: into the buffer of the stream FD, where "
+           "read-char finds them. Returns how many bytes there were, 0 at the end; or minus errno.")
+{
+    bool stream = !kri_is_fixnum(argv[0]) && kri_is_stream(w->vm, argv[0]);
+    if (stream && (argc < 2 || !kri_is_string(w->vm, argv[1])))
+        return read_into_stream(w, argv[0]);
+    int fd = kri_arg_descriptor(w, argv, 0, true);
+    size_t room, offset = argc > 3 ? (size_t)kri_arg_natural(w, argv, 3) : 0;
+    if (argc < 2)
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_STREAM);
+    kri_arg_bytes(w, argv, 1, &room);
+    if (offset > room)
+        kri_argument_error(w, 3, argv[3], KRI_E_ARRAY_INDEX);
+    size_t limit = argc > 2 && !kri_is_nil(argv[2]) ? (size_t)kri_arg_natural(w, argv, 2) : room - offset;
+    if (limit > room - offset)
+        kri_argument_error(w, 2, argv[2], KRI_E_ARRAY_INDEX);
+    struct raw r;
+    r.fd = fd;
+    r.n = limit < sizeof r.bytes ? limit : sizeof r.bytes;
+    if (r.n > 0)
+        kri_wait_descriptor(w, fd, POLLIN, INT64_MAX);
+    int error = kri_unix_try(w, try_read, &r, fd, POLLIN);
+    if (error)
+        return kri_unix_error(error);
+    unsigned char *to = kri_arg_bytes(w, argv, 1, &room);
+    memcpy(to + offset, r.bytes, (size_t)r.done);
+    return kri_fixnum((intptr_t)r.done);
+}
+
+KR_BUILTIN(write, "unix:write", "(fd string &optional size)",
+           "Write STRING, or its first SIZE bytes, to FD, a number or stream, past any buffer. Returns how many bytes were written, or -1.")
+{
+    size_t length, done = 0;
+    int fd = kri_arg_descriptor(w, argv, 0, false);
+    kri_arg_bytes(w, argv, 1, &length);
+    if (argc > 2 && !kri_is_nil(argv[2]) && (size_t)kri_arg_natural(w, argv, 2) < length)
+        length = (size_t)kri_arg_natural(w, argv, 2);
+    if (!kri_is_fixnum(argv[0]) && kri_is_stream(w->vm, argv[0]))
+        kri_stream_flush(w, argv[0]);
+    do {
+        struct raw r;
+        size_t now;
+        unsigned char *from = kri_arg_bytes(w, argv, 1, &now);
+        r.fd = fd;
+        r.n = length - done < sizeof r.bytes ? length - done : sizeof r.bytes;
+        memcpy(r.bytes, from + done, r.n);
+        kri_wait_descriptor(w, fd, POLLOUT, INT64_MAX);
+        int error = kri_unix_try(w, try_write, &r, fd, POLLOUT);
+        if (error)
+            return done > 0 ? kri_fixnum((intptr_t)done) : kri_unix_minus_one(error);
+        done += (size_t)r.done;
+    } while (done < length);
+    return kri_fixnum((intptr_t)done);
+}
+
+KR_BUILTIN(pipe, "unix:pipe", "(&optional (size 128))",
+           "A new pipe as an io-stream: what is written comes out where it is read. SIZE: of the buffers. Programs that are run do not inherit "
+           "it. Minus errno if the system has no more.")
+{
+    size_t size = argc > 0 ? (size_t)kri_arg_natural(w, argv, 0) : 128;
+    int fd[2];
+    if (size > 1 << 28)
+        kri_argument_error(w, 0, argv[0], KRI_E_RANGE);
+    if (pipe2(fd, O_CLOEXEC) != 0)
+        return kri_unix_error(errno);
+    return kri_make_two_way_fd(w, fd[0], fd[1], KRI_NIL, size);
+}
+
+/* Lock commands as lockf(3) has them; waiting for a lock is trying for it. */
+static int do_lockf(void *arg)
+{
+    struct call *c = arg;
+    bool waits = c->a == F_LOCK;
+    int error = lockf((int)c->b, waits ? F_TLOCK : (int)c->a, (off_t)c->result) == 0 ? 0 : errno;
+    bool taken = error == EAGAIN || error == EACCES;
+    return taken ? (waits ? EAGAIN : EACCES) : error;
+}
+
+KR_BUILTIN(lockf, "unix::lockf", "(fd command &optional (size 0))",
+           "Lock the part of file FD, a number or stream, that begins at its position and has SIZE bytes (0: up to the end) against other "
+           "processes: COMMAND 1 waits for the lock, 2 tries, 0 gives it up, 3 asks. 0, or -1.")
+{
+    struct call c = {.a = kri_arg_int(w, argv, 1), .b = kri_arg_descriptor(w, argv, 0, false), .result = argc > 2 ? kri_arg_int(w, argv, 2) : 0};
+    int error = kri_unix_try(w, do_lockf, &c, -1, 0);
+    return error ? kri_unix_minus_one(error) : kri_fixnum(0);
+}
+
+/* What the third argument of fcntl(2) is; a command that is not here is refused, since it might take an address. */
+static bool command_takes_number(int command)
+{
+    static const int known[] = {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_SETOWN, F_GETOWN, F_SETSIG, F_GETSIG,
+                                F_SETLEASE, F_GETLEASE, F_NOTIFY, F_SETPIPE_SZ, F_GETPIPE_SZ, F_ADD_SEALS, F_GET_SEALS};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i] == command)
+            return true;
+    return false;
+}
+
+static bool command_takes_lock(int command)
+{
+    return command == F_GETLK || command == F_SETLK || command == F_SETLKW || command == F_OFD_GETLK || command == F_OFD_SETLK ||
+           command == F_OFD_SETLKW;
+}
+
+struct control {
+    int fd, command, result;
+    bool waits;
+    struct flock lock;
+};
+
+static int do_lock_control(void *arg)
+{
+    struct control *c = arg;
+    c->result = fcntl(c->fd, c->command, &c->lock);
+    int error = c->result < 0 ? errno : 0;
+    bool busy = error == EAGAIN || error == EACCES;
+    return busy ? (c->waits ? EAGAIN : EACCES) : error;
+}
+
+static kr_value lock_control(struct kri_worker *w, int fd, int command, kr_value *argv)
+{
+    struct control c = {.fd = fd, .command = command, .waits = command == F_SETLKW || command == F_OFD_SETLKW};
+    size_t n;
+    unsigned char *bytes = kri_arg_bytes(w, argv, 2, &n);
+    if (n < sizeof c.lock)
+        kri_argument_error(w, 2, argv[2], KRI_E_ARRAY_INDEX);
+    if (c.waits)
+        c.command = command == F_SETLKW ? F_SETLK : F_OFD_SETLK;
+    memcpy(&c.lock, bytes, sizeof c.lock);
+    int error = kri_unix_try(w, do_lock_control, &c, -1, 0);
+    memcpy(kri_arg_bytes(w, argv, 2, &n), &c.lock, sizeof c.lock);
+    return error ? kri_unix_minus_one(error) : kri_fixnum(c.result);
+}
+
+KR_BUILTIN(fcntl, "unix:fcntl", "(fd command argument)",
+           "Ask or change what descriptor FD, a number or stream, is: COMMAND and ARGUMENT as fcntl(2) has them, ARGUMENT an integer, or for "
+           "record locks a string that holds a struct flock. The result, or -1.")
+{
+    int fd = kri_arg_descriptor(w, argv, 0, true), command = kri_arg_int(w, argv, 1);
+    if (command_takes_lock(command))
+        return lock_control(w, fd, command, argv);
+    if (!command_takes_number(command))
+        return kri_unix_minus_one(EINVAL);
+    int result = fcntl(fd, command, kri_arg_int(w, argv, 2));
+    return result < 0 ? kri_unix_minus_one(errno) : kri_fixnum(result);
 }
 
 /* ---- the process ---- */
@@ -278,80 +477,42 @@ static int do_setpgrp(struct call *c) { return setpgid((pid_t)c->a, (pid_t)c->b)
 static int do_setpriority(struct call *c) { return setpriority((__priority_which_t)c->a, (id_t)c->b, c->result); }
 static int do_kill(struct call *c) { return kill((pid_t)c->a, (int)c->b); }
 
-KR_BUILTIN(setuid, "unix:setuid", "(user)", "Go on with the rights of USER, a number; t or minus errno.")
+KR_BUILTIN(setuid, "unix:setuid", "(user)", "Go on with the rights of USER, a number; t, or errno.")
 {
-    struct call c = {.f = do_setuid, .a = int_argument(w, argv, 0)};
-    return call_result(w, &c);
+    struct call c = {.f = do_setuid, .a = kri_arg_int(w, argv, 0)};
+    return plain_result(w, &c);
 }
 
-KR_BUILTIN(setgid, "unix:setgid", "(group)", "Go on with the rights of GROUP, a number; t or minus errno.")
+KR_BUILTIN(setgid, "unix:setgid", "(group)", "Go on with the rights of GROUP, a number; t, or errno.")
 {
-    struct call c = {.f = do_setgid, .a = int_argument(w, argv, 0)};
-    return call_result(w, &c);
+    struct call c = {.f = do_setgid, .a = kri_arg_int(w, argv, 0)};
+    return plain_result(w, &c);
 }
 
-KR_BUILTIN(setpgrp, "unix:setpgrp", "()", "Begin a process group of this process's own; t or minus errno.")
+KR_BUILTIN(setpgrp, "unix:setpgrp", "()", "Begin a process group of this process's own; 0 or -1.")
 {
     struct call c = {.f = do_setpgrp};
-    return call_result(w, &c);
+    return number_result(w, &c);
 }
 
 KR_BUILTIN(getpriority, "unix:getpriority", "(which who)",
            "The scheduling priority (-20 to 19, lower goes first) of process (WHICH 0), group (1) or user (2) WHO; 0 is this one.")
 {
     errno = 0;
-    int n = getpriority((__priority_which_t)int_argument(w, argv, 0), (id_t)int_argument(w, argv, 1));
-    if (n == -1 && errno) {
-        last_error = errno;
-        return kri_fixnum(-last_error);
-    }
-    return kri_fixnum(n);
+    int n = getpriority((__priority_which_t)kri_arg_int(w, argv, 0), (id_t)kri_arg_int(w, argv, 1));
+    return n == -1 && errno ? kri_unix_minus_one(errno) : kri_fixnum(n);
 }
 
-KR_BUILTIN(setpriority, "unix:setpriority", "(which who priority)", "Set the scheduling priority that unix:getpriority tells; 0 or minus errno.")
+KR_BUILTIN(setpriority, "unix:setpriority", "(which who priority)", "Set the scheduling priority that unix:getpriority tells; 0 or -1.")
 {
-    struct call c = {.f = do_setpriority, .a = int_argument(w, argv, 0), .b = int_argument(w, argv, 1), .result = (int)int_argument(w, argv, 2)};
+    struct call c = {.f = do_setpriority, .a = kri_arg_int(w, argv, 0), .b = kri_arg_int(w, argv, 1), .result = (int)kri_arg_int(w, argv, 2)};
     return number_result(w, &c);
 }
 
-KR_BUILTIN(kill, "unix:kill", "(pid signal)", "Send SIGNAL, a number, to process PID; t or minus errno.")
+KR_BUILTIN(kill, "unix:kill", "(pid signal)", "Send SIGNAL, a number, to process PID; 0 or -1.")
 {
-    struct call c = {.f = do_kill, .a = int_argument(w, argv, 0), .b = int_argument(w, argv, 1)};
-    return call_result(w, &c);
-}
-
-KR_BUILTIN(errno, "unix:errno", "()", "The error number of this thread's last function of UNIX that failed, 0 if there was none.")
-{
-    return kri_fixnum(last_error);
-}
-
-KR_BUILTIN(syserrlist, "unix:syserrlist", "(errno)", "What error number ERRNO means, in words.")
-{
-    char buffer[128];
-    return kri_string(w, strerror_r((int)int_argument(w, argv, 0), buffer, sizeof buffer));
-}
-
-KR_BUILTIN(perror, "unix:perror", "(message)", "Print MESSAGE and what unix:errno means on standard error. Returns t.")
-{
-    char buffer[128];
-    struct kri_string *message = kri_arg_string(w, argv, 0);
-    kr_value out = kri_special(w, w->vm->sym.error_output);
-    kri_stream_write(w, out, (const char *)message->byte, kri_length(argv[0]));
-    kri_stream_puts(w, out, ": ");
-    kri_stream_puts(w, out, strerror_r(last_error, buffer, sizeof buffer));
-    kri_stream_putc(w, out, '\n');
-    return w->vm->sym.t;
-}
-
-KR_BUILTIN(environment, "unix:environ", "()", "The environment: a list of strings \"name=value\".")
-{
-    kr_value list = KRI_NIL;
-    size_t n = 0;
-    while (environ && environ[n])
-        n++;
-    while (n-- > 0)
-        list = kri_cons(w, kri_string(w, environ[n]), list);
-    return list;
+    struct call c = {.f = do_kill, .a = kri_arg_int(w, argv, 0), .b = kri_arg_int(w, argv, 1)};
+    return number_result(w, &c);
 }
 
 /* ---- the machine ---- */
@@ -430,8 +591,8 @@ KR_BUILTIN(asctime, "unix:asctime", "(time)", "The calendar time TIME, a vector 
 }
 
 const struct kri_builtin *const kri_builtins_unix[] = {
-    &access_def, &unlink_def, &rmdir_def, &chdir_def, &mkdir_def, &chmod_def, &chown_def, &rename_def, &link_def, &symlink_def, &stat_def,
-    &getwd_def, &isatty_def, &dup_def, &dup2_def, &uclose_def, &lseek_def, &uread_def, &getppid_def, &getpgrp_def, &getuid_def,
+    &access_def, &unlink_def, &rmdir_def, &chdir_def, &mkdir_def, &chmod_def, &chown_def, &mknod_def, &rename_def, &link_def, &symlink_def, &stat_def,
+    &getwd_def, &readdir_def, &isatty_def, &dup_def, &dup2_def, &uclose_def, &lseek_def, &uread_def, &write_def, &pipe_def, &lockf_def, &fcntl_def, &getppid_def, &getpgrp_def, &getuid_def,
     &geteuid_def, &getgid_def, &getegid_def, &setuid_def, &setgid_def, &setpgrp_def, &getpriority_def, &setpriority_def, &kill_def,
-    &errno_def, &syserrlist_def, &perror_def, &environment_def, &uname_def, &gethostname_def, &getpagesize_def, &runtime_def, &ptimes_def,
+    &uname_def, &gethostname_def, &getpagesize_def, &runtime_def, &ptimes_def,
     &localtime_def, &asctime_def, NULL};

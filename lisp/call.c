@@ -224,6 +224,12 @@ kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int 
     return result;
 }
 
+kr_value kri_accessor_function(struct kri_worker *w, kr_value symbol, kr_value macro)
+{
+    kr_value f = kri_get(w, symbol, w->vm->sym.k_accessor);
+    return kri_is_function(f) ? f : macro;
+}
+
 kr_value kri_coerce_function(struct kri_worker *w, kr_value fn)
 {
     if (kri_is_function(fn))
@@ -232,7 +238,7 @@ kr_value kri_coerce_function(struct kri_worker *w, kr_value fn)
         kr_value f = kri_symbol_function(w->vm, fn);
         if (kri_code_of(f)->flags & KRI_CODE_UNDEFINED)
             return kri_undefined_function(w, fn, false);
-        return f;
+        return kri_code_of(f)->flags & KRI_CODE_MACRO ? kri_accessor_function(w, fn, f) : f;
     }
     if (kri_is_cons(fn) && kri_eq(kri_car(fn), w->vm->sym.lambda))
         return kri_compile_lambda(w, KRI_NIL, fn);

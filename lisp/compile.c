@@ -250,6 +250,8 @@ static bool eval_simple(struct kri_worker *w, kr_value form, kr_value *value)
     }
     if (kri_is_symbol(form)) {
         kr_value v = kri_special(w, form);
+        if (kri_eq(v, KRI_UNBOUND) && kri_is_cons(kri_get(w, form, w->vm->sym.k_symbol_macro)))
+            return false;
         *value = kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, form, true) : v;
         return true;
     }

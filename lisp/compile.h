@@ -270,6 +270,7 @@ kr_value kri_function_make(struct kri_compiler *c, struct kri_fn *f);
 bool kri_attempt(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void *arg), void *arg, kr_value *result);
 /* Is the core there that late definitions need? */
 bool kri_late_ready(struct kri_worker *w);
+bool kri_last_chance(struct kri_worker *w);
 /* Functions that compile SOURCE, a lambda list, when they are called; CONDITION is why. */
 kr_value kri_late_function(struct kri_worker *w, kr_value name, kr_value source, bool macro, kr_value condition);
 kr_value kri_late_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value source, kr_value condition);

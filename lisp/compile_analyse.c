@@ -207,6 +207,11 @@ static struct kri_node *global_node(struct kri_compiler *c, kr_value symbol)
         return kri_node_const(c, symbol);
     if (kri_eq(symbol, c->vm->sym.t) || is_keyword(c->vm, symbol))
         return kri_node_const(c, symbol);
+    if (kri_eq(kri_slot(&kri_symbol_of(c->vm, symbol)->value), KRI_UNBOUND)) {
+        kr_value expansion = kri_get(c->w, symbol, c->vm->sym.k_symbol_macro);
+        if (kri_is_cons(expansion))
+            return kri_analyse(c, kri_car(expansion));
+    }
     struct kri_node *n = kri_node_new(c, KRI_N_GLOBAL, 0);
     n->value = kri_keep(c, symbol);
     return n;
@@ -247,6 +252,11 @@ static struct kri_node *analyse_assignment(struct kri_compiler *c, kr_value symb
         kri_error(c->w, KRI_E_CONSTANT, symbol, "in %V", form);
     struct kri_scope *s = find_variable(c, symbol, &slot);
     struct kri_node *n;
+    if (!s && kri_eq(kri_slot(&kri_symbol_of(c->vm, symbol)->value), KRI_UNBOUND)) {
+        kr_value expansion = kri_get(c->w, symbol, c->vm->sym.k_symbol_macro);
+        if (kri_is_cons(expansion))
+            return kri_analyse(c, kri_keep(c, kri_list(c->w, 3, c->vm->sym.setf, kri_car(expansion), value)));
+    }
     if (!s || s->kind == KRI_SCOPE_SPECIAL) {
         n = node1(c, KRI_N_SETGLOBAL, kri_analyse(c, value));
         n->value = kri_keep(c, symbol);
@@ -734,6 +744,20 @@ static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr
 
 /* ---- forms ---- */
 
+/* A call of HEAD, which names nothing yet. If it is a macro when the form is reached, evaluate the form then. */
+static struct kri_node *analyse_undefined(struct kri_compiler *c, kr_value head, kr_value form)
+{
+    size_t n = kri_form_length(c->w, kri_cdr(form), form, KRI_E_LISP_FORM);
+    kr_value quoted = kri_keep(c, kri_list(c->w, 2, c->vm->sym.quote, form));
+    kr_value evaluation = kri_keep(c, kri_list(c->w, 2, c->vm->sym.eval, quoted));
+    struct kri_node *test = call_node(c, kri_compiler_symbol(c, "MACRO-FUNCTION"), 1), *either = kri_node_new(c, KRI_N_IF, 3);
+    test->kid[0] = kri_node_const(c, head);
+    either->kid[0] = kri_node_seal(test);
+    either->kid[1] = kri_analyse(c, evaluation);
+    either->kid[2] = analyse_call(c, head, kri_cdr(form), n);
+    return kri_node_seal(either);
+}
+
 static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool *again, kr_value *expansion)
 {
     kr_value head = kri_car(form), arguments = kri_cdr(form);
@@ -782,8 +806,11 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
         *expansion = kri_expand(c, f, form);
         return NULL;
     }
-    if (code->flags & KRI_CODE_UNDEFINED)
+    if (code->flags & KRI_CODE_UNDEFINED) {
         kri_note_macro_use(c, head);
+        if (kri_last_chance(c->w))
+            return analyse_undefined(c, head, form);
+    }
     size_t n = kri_form_length(c->w, arguments, form, KRI_E_LISP_FORM);
     if (code->builtin && code->spare) {
         struct kri_node *i = analyse_inline(c, code->spare, head, form, n);

@@ -7,6 +7,8 @@
  *    error is raised then, if it still stands.
  *  - *macro-users* keeps the names of the functions in which a user's macro was expanded or a function called that was not
  *    defined. When such a symbol becomes a macro, or another macro, these functions are compiled again (kri_macro_changed).
+ *  - Other forms, and a definition at its first call, cannot wait: there a call of an undefined function is compiled with a second way, which
+ *    evaluates the form anew if its name is a macro's by then, and setf of an undefined place is evaluated when it is reached.
  * Closures, and functions inside flet or macrolet, are not compiled again: their source is not all there is to them. */
 #include "lisp/compile.h"
 #include "lisp/interp.h"
@@ -19,14 +21,19 @@ struct attempt {
     void *arg;
 };
 
+static kr_value attempt_definition(struct kri_worker *w, void *arg)
+{
+    struct attempt *a = arg;
+    return kri_with_binding(w, w->vm->sym.compiling_definition, w->vm->sym.t, a->f, a->arg);
+}
+
 static kr_value attempt_inside(struct kri_worker *w, void *arg)
 {
     struct kr_vm *vm = w->vm;
-    struct attempt *a = arg;
     kr_value leave = kri_symbol_function(vm, kri_intern(w, "%LEAVE-ATTEMPT", 14, vm->pkg_lisp));
     kr_value cluster = kri_list(w, 1, kri_cons(w, vm->classes[KRI_CLASS_ERROR].object, leave));
     kr_value clusters = kri_cons(w, cluster, kri_special(w, vm->sym.handler_clusters));
-    return kri_with_binding(w, vm->sym.handler_clusters, clusters, a->f, a->arg);
+    return kri_with_binding(w, vm->sym.handler_clusters, clusters, attempt_definition, arg);
 }
 
 KR_BUILTIN(leave_attempt, "lisp::%leave-attempt", "(condition)",
@@ -65,6 +72,9 @@ bool kri_attempt(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void 
         kri_unwind_to(w, h, ctx->thrown_value);
     kri_error(w, KRI_E_INTERRUPT, KRI_NIL, NULL);
 }
+
+/* Is a form compiled that cannot be compiled again later? */
+bool kri_last_chance(struct kri_worker *w) { return kri_late_ready(w) && kri_is_nil(kri_special(w, w->vm->sym.compiling_definition)); }
 
 bool kri_late_ready(struct kri_worker *w) { return kri_has_class(kri_special(w, w->vm->sym.macro_users), KRI_CLASS_HASH_TABLE); }
 
@@ -237,7 +247,7 @@ static void renew(struct kri_worker *w, kr_value name)
     const struct kri_code *code = kri_code_of(old);
     r.source = code->source;
     r.macro = code->flags & KRI_CODE_MACRO;
-    if ((code->builtin && !code->native) || code->captures || !kri_is_cons(r.source))
+    if (kri_is_builtin_code(code) || code->captures || !kri_is_cons(r.source))
         return;
     if (!kri_attempt(w, renewed, &r, &fn))
         fn = kri_is_nil(r.cls) ? kri_late_function(w, r.name, r.source, r.macro, fn) : kri_late_method(w, r.cls, r.name, r.source, fn);
@@ -266,4 +276,21 @@ void kri_macro_changed(struct kri_worker *w, kr_value symbol, kr_value old, kr_v
             renew(w, kri_car(users));
 }
 
-const struct kri_builtin *const kri_builtins_late[] = {&leave_attempt_def, &compile_late_def, NULL};
+KR_BUILTIN(late_ready, "lisp::%late-ready", "()", "Is the core there that late definitions need?") { return kri_bool(w, kri_late_ready(w)); }
+
+KR_BUILTIN(note_macro_users, "lisp::%note-macro-users", "(users)",
+           "Note in *macro-users* what a module of native code was compiled with: USERS is a list of (symbol function-name..). Returns nil.")
+{
+    kr_value table = kri_special(w, w->vm->sym.macro_users);
+    if (!kri_has_class(table, KRI_CLASS_HASH_TABLE))
+        return KRI_NIL;
+    for (kr_value l = argv[0]; kri_is_cons(l); l = kri_cdr(l)) {
+        kr_value users = call_named(w, "GETHASH", 2, kri_car(kri_car(l)), table, KRI_NIL);
+        for (kr_value names = kri_cdr(kri_car(l)); kri_is_cons(names); names = kri_cdr(names))
+            users = kri_cons(w, kri_car(names), users);
+        call_named(w, "SETHASH", 3, kri_car(kri_car(l)), table, users);
+    }
+    return KRI_NIL;
+}
+
+const struct kri_builtin *const kri_builtins_late[] = {&late_ready_def, &note_macro_users_def, &leave_attempt_def, &compile_late_def, NULL};

@@ -74,6 +74,9 @@ struct kr_context {
     kr_value condition;               /* the condition being handled, for the REPL */
     kr_value pending_interrupt;       /* list of functions to call at the next polls, NIL among them: the error; guarded by vm->lock */
     struct kri_positions *positions;  /* line numbers of the form being read (lisp/reader.c), or NULL */
+    uint64_t answering;               /* signals whose handlers run, bit N-1 */
+    size_t signals_answered;
+    bool deaf;                        /* takes no signals any more; guarded by signal.c's lock */
     struct kri_compiler *compiler;    /* the compilation that runs, NULL while its macros do */
     unsigned depth;                   /* nested entries from C */
 

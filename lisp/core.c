@@ -26,7 +26,7 @@ static bool load_section(struct kri_worker *w, const char *name)
         memcpy(&s, p, sizeof s);
         p += sizeof s;
         if (strcmp(s.name, name) == 0) {
-            kri_fasl_load(w, p, s.length);
+            kri_fasl_load(w, p, s.length, NULL);
             return true;
         }
         p += s.length;

@@ -13,17 +13,26 @@ struct kri_section {
 
 /* A file being made. Kept on a C stack, where the collector sees its values. */
 struct kri_fasl {
-    kr_value buffer;
+    struct kri_worker *w;
+    kr_value buffer;      /* a string: an error unwinds, so what grows is a Lisp object */
     size_t n;
-    kr_value symbols;
+    kr_value symbols;     /* vector of those written, in order */
     size_t symbol_count;
+    bool module;          /* the image of a native module: identity within a form, sources and code are kept */
+    kr_value codes;       /* of a module: the code objects, the last first */
+    kr_value shared;
+    size_t shared_count;
 };
-kr_value kri_fasl_begin(struct kri_worker *w, struct kri_fasl *f);
+void kri_fasl_begin(struct kri_worker *w, struct kri_fasl *f, bool module);
+/* Append a compiled form, a function without arguments. */
+void kri_fasl_form(struct kri_fasl *f, kr_value thunk);
 /* Compile, run and append every form of STREAM. */
-void kri_fasl_add(struct kri_worker *w, struct kri_fasl *f, kr_value stream);
-/* Write what was compiled as section NAME of an image. False: it could not be written; errno says why. */
-bool kri_fasl_write(struct kri_worker *w, struct kri_fasl *f, const char *name, FILE *file);
-/* Run the forms of a file in memory. */
-void kri_fasl_load(struct kri_worker *w, const unsigned char *bytes, size_t n);
+void kri_fasl_add(struct kri_fasl *f, kr_value stream);
+void kri_fasl_end(struct kri_fasl *f);
+/* End, and write what was compiled as section NAME of an image. False: it could not be written; errno says why. */
+bool kri_fasl_write(struct kri_fasl *f, const char *name, FILE *file);
+/* Run the forms of a file in memory. INSTANCE: of the module whose image it is, or NULL. */
+struct kri_native_instance;
+void kri_fasl_load(struct kri_worker *w, const unsigned char *bytes, size_t n, struct kri_native_instance *instance);
 
 #endif

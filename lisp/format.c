@@ -16,6 +16,7 @@ struct arguments {
     const kr_value *at;
     size_t n, next;
     kr_value keep; /* the vector that AT lies in, or NIL */
+    size_t lists;  /* within ~:{: how many lists come after this one */
 };
 
 struct format {
@@ -36,7 +37,7 @@ struct directive {
     const char *from, *next;
 };
 
-enum outcome { FINISHED, ESCAPED /* ~^ */ };
+enum outcome { FINISHED, ESCAPED /* ~^ */, ENDED /* ~:^, the whole of ~:{ */ };
 
 _Noreturn static void bad_control(struct format *f, const char *why) { kri_error(f->w, KRI_E_FORMAT, f->control, "%s", why); }
 
@@ -564,14 +565,15 @@ static void do_iteration(struct format *f, const struct directive *d, const stru
         most -= most > 0;
         if (d->colon) {
             struct arguments sub = items->next < items->n ? list_arguments(f, items->at[items->next++]) : (struct arguments){0};
+            sub.lists = items->n - items->next;
             o = body == end ? run_control(f, control, &sub) : run(f, body, end, &sub);
             if (o == ESCAPED)
                 continue;
         } else {
             o = body == end ? run_control(f, control, items) : run(f, body, end, items);
-            if (o == ESCAPED)
-                break;
         }
+        if (o != FINISHED)
+            break;
         if (items->next == before && items->next < items->n && most < 0)
             bad_control(f, "~{ consumes no arguments and would never end");
         kri_poll(f->w);
@@ -631,8 +633,12 @@ static enum outcome do_justification(struct format *f, const struct directive *d
     do {
         find_clause_end(f, from, '>', &close);
         if (o == FINISHED && n < SEGMENTS) {
+            size_t before = f->out->n;
             o = run(f, from, close.from, a);
-            ends[n++] = f->out->n;
+            if (o == FINISHED)
+                ends[n++] = f->out->n;
+            else
+                f->out->n = before; /* ~^ drops its segment and those behind it */
         }
         from = close.next;
     } while (close.c != '>');
@@ -667,6 +673,45 @@ static enum outcome do_justification(struct format *f, const struct directive *d
     return FINISHED;
 }
 
+/* ~<prefix~;body~;suffix~:>: the body with the elements of a list as its arguments (~@<: those that are left), ~:< between parentheses.
+ * Something else than a list is printed. */
+static enum outcome do_block(struct format *f, const struct directive *d, struct arguments *a, const char **next)
+{
+    const char *from[3], *to[3], *p = d->next;
+    int n = 0;
+    struct directive close;
+    do {
+        find_clause_end(f, p, '>', &close);
+        if (n == 3)
+            bad_control(f, "~< ~:> has a prefix, a body and a suffix at most");
+        from[n] = p;
+        to[n++] = close.from;
+        p = close.next;
+    } while (close.c != '>');
+    *next = close.next;
+    struct arguments own, *items = a;
+    if (!d->at) {
+        kr_value v = next_argument(f, a);
+        if (!kri_is_list(v)) {
+            do_object(f, &(struct directive){.c = 'w'}, v, true);
+            return FINISHED;
+        }
+        own = list_arguments(f, v);
+        items = &own;
+    }
+    int body = n > 1;
+    if (body)
+        put_n(f, from[0], (size_t)(to[0] - from[0]));
+    else if (d->colon)
+        put(f, '(');
+    run(f, from[body], to[body], items);
+    if (n == 3)
+        put_n(f, from[2], (size_t)(to[2] - from[2]));
+    else if (d->colon && !body)
+        put(f, ')');
+    return FINISHED;
+}
+
 /* ~/name/: calls NAME with a stream, the argument, whether : and @ were there, and the parameters. */
 static void do_call(struct format *f, const struct directive *d, kr_value argument, const char **next)
 {
@@ -697,6 +742,8 @@ static void do_skip(struct format *f, const struct directive *d, struct argument
 
 static bool escapes(const struct directive *d, const struct arguments *a)
 {
+    if (d->colon && !d->given[0])
+        return a->lists == 0;
     if (d->given[2])
         return d->value[0] <= d->value[1] && d->value[1] <= d->value[2];
     if (d->given[1])
@@ -762,7 +809,9 @@ static enum outcome directive(struct format *f, const struct directive *d, struc
         do_iteration(f, d, &close, a);
         break;
     case '[': return do_conditional(f, d, a, next);
-    case '<': return do_justification(f, d, a, next);
+    case '<':
+        find_close(f, d->next, '>', &close);
+        return close.colon ? do_block(f, d, a, next) : do_justification(f, d, a, next);
     case '(': {
         find_close(f, d->next, ')', &close);
         size_t from = f->out->n;
@@ -771,7 +820,7 @@ static enum outcome directive(struct format *f, const struct directive *d, struc
         convert_case(d, f->out->p + from, f->out->n - from);
         return o;
     }
-    case '^': return escapes(d, a) ? ESCAPED : FINISHED;
+    case '^': return !escapes(d, a) ? FINISHED : d->colon ? ENDED : ESCAPED;
     case '/': do_call(f, d, next_argument(f, a), next); break;
     case '_': case 'i': break; /* pretty printing: no line is broken here */
     case '}': case ']': case ')': case '>': case ';': bad_control(f, "a closing directive without its opening one");
@@ -798,8 +847,9 @@ static enum outcome run(struct format *f, const char *p, const char *end, struct
         struct directive d;
         parse(f, tilde + 1, &d, a);
         p = d.next;
-        if (directive(f, &d, a, &p) == ESCAPED)
-            return ESCAPED;
+        enum outcome o = directive(f, &d, a, &p);
+        if (o != FINISHED)
+            return o;
     }
     return FINISHED;
 }
@@ -818,7 +868,7 @@ KR_BUILTIN(format, "format", "(destination control &rest args)",
            "return the text as a string if it is nil. Directives: ~a ~s object; ~d ~b ~o ~x ~nr integer (~n,md: field n, at least "
            "m digits; ~n,'cd: padded with c; : commas, @ sign); ~w,df ~w,de ~w,dg ~$ float; ~c character; ~% newline; ~& fresh "
            "line; ~~ tilde; ~t tab, ~nt column n; ~p plural; ~r in words; ~* skip; ~? indirection; ~{..~} iteration, ~^ leaves "
-           "it; ~[..~;..~] choice; ~(..~) case; ~<..~> justification; ~newline ignored. v stands for an argument as parameter. "
+           "it; ~[..~;..~] choice; ~(..~) case; ~<..~> justification; ~<..~:> a list's elements; ~newline ignored. v stands for an argument as parameter. "
            "Error: invalid format string; too few arguments.")
 {
     struct kr_vm *vm = w->vm;

@@ -220,9 +220,12 @@ static void frame_variables(struct kri_worker *w, const struct kri_frames *f, st
         uint32_t where = row[1] >> 2;
         if (at < row[2] || at >= row[3])
             continue;
-        if (row[1] & KRI_LOCAL_CAPTURED)
+        if (!f->writable) { /* native code: the parameters */
+            if (!(row[1] & KRI_LOCAL_CAPTURED) && where < parameters)
+                add_variable(w, v, debug_value(code, row[0]), NULL, f->registers[where], true);
+        } else if (row[1] & KRI_LOCAL_CAPTURED)
             add_variable(w, v, debug_value(code, row[0]), NULL, kri_function_of(f->function)->captured[where], false);
-        else if (f->writable && where < code->frame)
+        else if (where < code->frame)
             add_variable(w, v, debug_value(code, row[0]), &f->writable[where], f->writable[where], where < parameters);
     }
 }

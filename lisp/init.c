@@ -9,12 +9,27 @@
 #include "lisp/opcode.h"
 #include "lisp/send.h"
 #include "lisp/sequence.h"
+#include "lisp/unix.h"
 
 static const struct kri_builtin *const *const builtin_tables[] = {
 #define TABLE(name) kri_builtins_##name,
 #include "lisp/builtins.def"
 #undef TABLE
 };
+
+const char *kri_builtin_area(kri_builtin_fn fn)
+{
+    static const char *const names[] = {
+#define TABLE(name) #name,
+#include "lisp/builtins.def"
+#undef TABLE
+    };
+    for (size_t i = 0; i < sizeof builtin_tables / sizeof *builtin_tables; i++)
+        for (const struct kri_builtin *const *b = builtin_tables[i]; *b; b++)
+            if ((*b)->fn == fn)
+                return names[i];
+    return NULL;
+}
 
 /* ---- roots; the world is stopped ---- */
 
@@ -173,9 +188,11 @@ struct kr_context *kri_attach(struct kr_vm *vm, void *base)
         free(cache);
         return NULL;
     }
+    kri_lock(w, &vm->contexts_lock); /* signal.c looks at it */
     ctx->worker = w;
     ctx->owner = pthread_self();
     ctx->alive = KRI_ALIVE;
+    kri_unlock(&vm->contexts_lock);
     w->ctx = ctx;
     kri_set_lisp_limit(w, ctx->segment->limit);
     return ctx;
@@ -189,6 +206,7 @@ void kri_detach(struct kr_context *ctx)
     kri_budget_drop(ctx);
     while (ctx->positions)
         kri_positions_end(w);
+    kri_signals_forget(w);
     kri_context_free(ctx);
     w->ctx = NULL;
     kri_worker_free(w);
@@ -255,7 +273,8 @@ static void intern_symbols(struct kri_worker *w)
     kri_store(w, &t->head, &t->value, vm->sym.t);
     kri_store(w, &t->head, &t->vtype, kri_fixnum(0));
     /* These are shared by all threads, not each thread's own. */
-    const kr_value global[] = {vm->sym.features, vm->sym.modules, vm->sym.load_path, vm->sym.gc_hook, vm->sym.threads, vm->sym.program_name};
+    const kr_value global[] = {vm->sym.features, vm->sym.modules, vm->sym.load_path, vm->sym.gc_hook, vm->sym.threads, vm->sym.program_name,
+                               vm->sym.signal_handlers};
     for (size_t i = 0; i < sizeof global / sizeof *global; i++)
         kri_store(w, kri_ptr(global[i]), &kri_symbol_of(vm, global[i])->vtype, kri_fixnum(2));
     struct kri_symbol *pkg = kri_symbol_of(vm, vm->sym.package);
@@ -399,6 +418,7 @@ kr_status kr_vm_new_abi(int abi_version, const kr_config *config, kr_vm **out, k
                                                 .stress = config->stress && config->stress < STRESS_AT_START ? STRESS_AT_START : config->stress,
                                                 .map = config->memory.map, .unmap = config->memory.unmap, .memory_user = config->memory.user};
     static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt, .budget = kri_budget_poll,
+                                                 .signal = kri_signals_deliver,
                                                  .weak_trace = kri_hash_table_trace, .weak_clear = kri_hash_table_clear_dead};
     vm->heap = kri_heap_new(&heap_config, &hooks, vm);
     if (!vm->heap)

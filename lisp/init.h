@@ -34,6 +34,7 @@ enum kri_stopping kri_threads_stopping(struct kri_worker *w);
 void kri_streams_finish(struct kri_worker *w);  /* flush what is open */
 void kri_streams_close(struct kri_worker *w);   /* and close it, save the standard three */
 void kri_threads_stop(struct kri_worker *w);    /* end all threads that Lisp made, and wait for them */
+void kri_streams_after_fork(struct kri_worker *w); /* world stopped, in the child: nobody else is in a stream */
 void kri_release_locks(struct kri_worker *w);   /* those that this context holds */
 bool kri_bootstrap_functions(struct kri_worker *w); /* false: memory is out */
 void kri_lock_outside(void *m);

@@ -1,4 +1,4 @@
-/* load.c -- loading source files, form by form, and modules: load, provide, require. */
+/* load.c -- loading source files, form by form, and finding them. Modules: lib/core/module.l. */
 #include "lisp/load.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "lisp/native_module.h"
 #include "lisp/package.h"
 #include "lisp/printer.h"
 
@@ -58,6 +59,10 @@ struct loading {
 static kr_value load_forms(struct kri_worker *w, void *arg)
 {
     struct loading *l = arg;
+    if (kri_is_nil(l->stream)) {
+        kri_native_load(w, kri_path_text(l->path));
+        return w->vm->sym.t;
+    }
     for (;;) {
         kri_positions_begin(w);
         kr_value form = kri_read(w, l->stream, false, KRI_IMMEDIATE(KRI_IMM_EOF));
@@ -95,13 +100,15 @@ static void end_loading(struct kri_worker *w, void *arg)
     struct loading *l = arg;
     while (w->ctx->positions && w->ctx->positions != l->positions)
         kri_positions_end(w);
-    kri_stream_finalize(w, l->stream); /* an input stream: nothing to write, nothing raised */
+    if (!kri_is_nil(l->stream))
+        kri_stream_finalize(w, l->stream); /* an input stream: nothing to write, nothing raised */
 }
 
+/* FD -1: PATH is a module of native code. */
 static void load_open(struct kri_worker *w, int fd, kr_value path, kr_value package, bool print)
 {
     struct loading l = {.path = path, .package = package, .print = print, .positions = w->ctx->positions};
-    l.stream = kri_make_fd_stream(w, fd, path, true, 0);
+    l.stream = fd < 0 ? KRI_NIL : kri_make_fd_stream(w, fd, path, true, 0);
     kri_unwind_protect(w, bind_package, &l, end_loading);
 }
 
@@ -132,7 +139,7 @@ static bool is_file(const char *path)
 /* DIRECTORY and NAME joined, with each suffix in turn; NIL if no such file. */
 static kr_value try_directory(struct kri_worker *w, kr_value directory, kr_value name)
 {
-    static const char *const suffixes[] = {"", ".so", ".l"};
+    static const char *const suffixes[] = {"", ".l", ".so"}; /* a source leads to its module (kri_native_fresh) */
     struct kri_text t;
     kri_text_init(&t);
     if (kri_is_string(w->vm, directory) && kri_length(directory)) {
@@ -187,7 +194,7 @@ static void announce(struct kri_worker *w, const char *what, kr_value path)
 }
 
 /* Keys of load; others that EusLisp's load knows (for object files) are let through. */
-static kr_value load_file(struct kri_worker *w, int argc, kr_value *argv)
+static kr_value load_file(struct kri_worker *w, int argc, kr_value *argv, bool source_only)
 {
     struct kr_vm *vm = w->vm;
     kr_value name = kri_path_string(w, argv[0]), path = kri_find_load_file(w, name);
@@ -199,14 +206,15 @@ static kr_value load_file(struct kri_worker *w, int argc, kr_value *argv)
     bool verbose = !kri_is_nil(kri_arg_key(argc, argv, 1, keys[0], kri_special(w, vm->sym.load_verbose)));
     kr_value package = kri_arg_key(argc, argv, 1, keys[1], KRI_NIL);
     package = kri_is_nil(package) ? kri_special(w, vm->sym.package) : kri_package_arg(w, package);
-    if (has_suffix(path, ".so") || has_suffix(path, ".o")) {
-        kr_value loader = kri_intern(w, "LOAD-MODULE", 11, vm->pkg_lisp);
-        if (!kri_fboundp(vm, loader))
-            kri_error(w, KRI_E_UNSUPPORTED, path, "loading object files");
+    kr_value module = has_suffix(path, ".so") ? path : source_only ? KRI_NIL : kri_native_fresh(w, path);
+    if (!kri_is_nil(module)) {
         if (verbose)
-            announce(w, ";; binloading ", path);
-        return kri_call1(w, kri_symbol_function(vm, loader), path);
+            announce(w, ";; binloading ", module);
+        load_open(w, -1, module, package, false);
+        return vm->sym.t;
     }
+    if (has_suffix(path, ".o"))
+        kri_error(w, KRI_E_UNSUPPORTED, path, "loading object files; compile-file makes modules");
     if (verbose)
         announce(w, ";; txtloading ", path);
     int fd = kri_open_file(w, path, O_RDONLY, 0);
@@ -221,80 +229,18 @@ KR_BUILTIN(load, "load", "(name &key verbose package print entry symbol-input sy
            "The current package and readtable are restored afterwards. :package is the package to begin in; :verbose (by default "
            "*load-verbose*) announces it, :print prints each value. Returns t. Error: file not found; the file's own errors.")
 {
-    return load_file(w, argc, argv);
+    return load_file(w, argc, argv, false);
 }
 
 KR_BUILTIN(srcload, "sys:srcload", "(name)", "Load file NAME as source. Returns t.")
 {
-    return load_file(w, 1, argv);
+    return load_file(w, 1, argv, true);
 }
 
-/* ---- modules: *modules* is a list of (keyword . versions) ---- */
-
-static kr_value module_key(struct kri_worker *w, kr_value name)
+KR_BUILTIN(find_load_file, "lisp::%find-load-file", "(name)",
+           "The file that (load NAME) would load: NAME as it is, with .so or .l appended, or so in a directory of *load-path*; nil if there is none.")
 {
-    if (kri_is_pointer(name) && kri_derivedp(w->vm, name, w->vm->classes[KRI_CLASS_PATHNAME].object))
-        name = kri_path_string(w, name);
-    kr_value text = kri_name_string(w, name);
-    struct kri_string *s = kri_string_of(text);
-    for (size_t i = 0; i < s->head.length; i++)
-        if (s->byte[i] >= 'a' && s->byte[i] <= 'z')
-            s->byte[i] = (unsigned char)(s->byte[i] - 32);
-    return kri_intern(w, (char *)s->byte, s->head.length, w->vm->pkg_keyword);
+    return kri_find_load_file(w, kri_path_string(w, argv[0]));
 }
 
-static bool is_provided(struct kri_worker *w, kr_value key)
-{
-    for (kr_value l = kri_special(w, w->vm->sym.modules); kri_is_cons(l); l = kri_cdr(l), kri_poll(w)) {
-        kr_value entry = kri_car(l);
-        if (kri_eq(kri_is_cons(entry) ? kri_car(entry) : entry, key))
-            return true;
-    }
-    return false;
-}
-
-static void note_module(struct kri_worker *w, kr_value key, kr_value versions)
-{
-    if (!is_provided(w, key))
-        kri_set_special(w, w->vm->sym.modules, kri_cons(w, kri_cons(w, key, versions), kri_special(w, w->vm->sym.modules)));
-}
-
-KR_BUILTIN(provide, "provide", "(module &rest version)", "Note in *modules* that MODULE (a keyword, symbol or string) is there. Returns its keyword.")
-{
-    kr_value key = module_key(w, argv[0]), versions = KRI_NIL;
-    for (int i = argc; i-- > 1;)
-        versions = kri_cons(w, argv[i], versions);
-    note_module(w, key, versions);
-    return key;
-}
-
-/* The file of a module named by a symbol: its name in lower case. */
-static kr_value module_file(struct kri_worker *w, kr_value name)
-{
-    if (!kri_is_symbol(name))
-        return name;
-    kr_value text = kri_name_string(w, name);
-    struct kri_string *s = kri_string_of(text);
-    for (size_t i = 0; i < s->head.length; i++)
-        if (s->byte[i] >= 'A' && s->byte[i] <= 'Z')
-            s->byte[i] = (unsigned char)(s->byte[i] + 32);
-    return text;
-}
-
-KR_BUILTIN(require, "require", "(module &optional file &rest load-options)",
-           "Load FILE, by default the file named as MODULE is, unless MODULE (a keyword, symbol or string) was provided, and note "
-           "that it is there. Returns its keyword if the file was loaded, else nil. Error: file not found.")
-{
-    kr_value key = module_key(w, argv[0]);
-    if (is_provided(w, key))
-        return KRI_NIL;
-    kr_value args[12] = {argc > 1 && !kri_is_nil(argv[1]) ? argv[1] : module_file(w, argv[0])};
-    int n = 1;
-    for (int i = 2; i < argc && n < 12; i++)
-        args[n++] = argv[i];
-    load_file(w, n, args);
-    note_module(w, key, KRI_NIL);
-    return key;
-}
-
-const struct kri_builtin *const kri_builtins_load[] = {&load_def, &srcload_def, &provide_def, &require_def, NULL};
+const struct kri_builtin *const kri_builtins_load[] = {&load_def, &srcload_def, &find_load_file_def, NULL};

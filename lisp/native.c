@@ -27,7 +27,7 @@ static bool next_native(struct kri_frames *f)
         const struct kri_native *native = native_of_site(f->ctx->vm, n->site);
         const struct kri_code *twin = kri_code_of(native->twin);
         f->function = native->object;
-        f->code = (const struct kri_code *)native->code.w;
+        f->code = twin; /* what is known of the function, instructions included */
         f->registers = n->argument;
         f->writable = NULL;
         f->at = twin->instr + n->site->pc;

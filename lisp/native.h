@@ -24,8 +24,13 @@
 #include "lisp/ops.h"
 #include "lisp/send.h"
 
-/* Changes with everything that generated code relies on: values, cells, headers, opcodes, this file. */
+/* Changes with everything that generated code relies on and that the fingerprint does not show. */
 enum { KRI_NATIVE_ABI = 1 };
+/* Of what generated code has from the headers: places and sizes. */
+#define KRI_NATIVE_FINGERPRINT                                                                                               \
+    ((((sizeof(struct kri_worker) * 31 + offsetof(struct kri_worker, native_limit)) * 31 + offsetof(struct kr_context, native)) * 31 + \
+      offsetof(struct kr_vm, sym)) * 31 + sizeof(struct kri_symbols) * 31 + sizeof(struct kri_class) * 31 + sizeof(struct kri_native_api) * 31 + \
+      sizeof(struct kri_code) + sizeof(struct kri_method_cache) * 31 + KRI_CLASS_BUILTIN_COUNT)
 #define KRI_NATIVE_MAGIC "KRNATIV1"
 
 struct kri_native_site {
@@ -57,6 +62,7 @@ struct kri_native_api;
 struct kri_native_module {
     char magic[8];
     uint32_t abi, opcodes;
+    uint64_t fingerprint;
     uint32_t functions, sites, pool, image_size;
     const struct kri_native_function *function;
     const struct kri_native_site *site;

@@ -72,9 +72,20 @@ static bool op_supported(unsigned op)
     }
 }
 
+/* The function of a top-level form runs once: worth compiling only if it loops. */
+static bool runs_once(const struct kri_code *c)
+{
+    if (!kri_is_nil(c->name) || !kri_is_nil(c->source) || c->captures || c->max != 0)
+        return false;
+    for (uint32_t i = 0; i < c->head.length; i++)
+        if (kri_decode_op(c->instr[i]) == KRI_OP_LOOP)
+            return false;
+    return true;
+}
+
 static bool supported(const struct kri_code *c)
 {
-    if (c->builtin)
+    if (c->builtin || runs_once(c))
         return false;
     for (uint32_t i = 0; i < c->head.length; i++)
         if (!op_supported(kri_decode_op(c->instr[i])))
@@ -632,7 +643,7 @@ static void put_tables(struct output *o)
         put(o, "0};\n");
     }
     put(o, "__attribute__((visibility(\"default\"))) const struct kri_native_module kri_module = {\n"
-           "    KRI_NATIVE_MAGIC, KRI_NATIVE_ABI, %u, %zu, %u, %u, %zu, functions, sites, %s, &kri_api, ",
+           "    KRI_NATIVE_MAGIC, KRI_NATIVE_ABI, %u, KRI_NATIVE_FINGERPRINT, %zu, %u, %u, %zu, functions, sites, %s, &kri_api, ",
         (unsigned)KRI_OP_COUNT, s->count, o->sites, o->pool, s->image ? s->image_size : 0, s->image ? "image" : "0");
     put(o, "\"");
     for (const char *p = s->source; *p; p++)

@@ -1,12 +1,29 @@
-/* native_module.h -- shared objects of native code. */
+/* native_module.h -- shared objects of native code, and the C compiler that makes them. */
 #ifndef KRI_LISP_NATIVE_MODULE_H
 #define KRI_LISP_NATIVE_MODULE_H
 
+#include <limits.h>
 #include "lisp/native.h"
 
 /* The module in shared object PATH; raises if it is none or of another version. It stays loaded. */
 const struct kri_native_module *kri_native_open(struct kri_worker *w, const char *path);
+/* Open the module at PATH and run its forms. */
+void kri_native_load(struct kri_worker *w, const char *path);
+/* The module to load in the place of SOURCE, or NIL: one beside it, made from it as it is. Says so if there is one that is stale. */
+kr_value kri_native_fresh(struct kri_worker *w, kr_value source);
 /* The end of VM. */
 void kri_native_finish(struct kr_vm *vm);
+
+/* A directory for the C compiler's files; for kri_unwind_protect. */
+struct kri_scratch {
+    char directory[PATH_MAX], c_file[PATH_MAX + 16], object[PATH_MAX + 16], log[PATH_MAX + 16];
+    int optimize; /* -O */
+};
+void kri_scratch_begin(struct kri_worker *w, struct kri_scratch *s);
+void kri_scratch_end(struct kri_worker *w, void *scratch);
+/* C TEXT to s->object; raises what the compiler says. */
+void kri_scratch_build(struct kri_worker *w, const struct kri_scratch *s, kr_value text);
+
+extern const struct kri_builtin *const kri_builtins_native[];
 
 #endif

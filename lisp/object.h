@@ -146,6 +146,9 @@ static inline uint32_t kri_signature(const struct kri_code *c)
     return plain && !c->native && c->frame <= KRI_SMALL_FRAME ? KRI_SIGNATURE(c->nreq) : 0;
 }
 
+/* Is C the code of a function written in C? */
+static inline bool kri_is_builtin_code(const struct kri_code *c) { return c->builtin && !c->native; }
+
 static inline bool kri_is_cons(kr_value v) { return kri_has_class(v, KRI_CLASS_CONS); }
 static inline bool kri_is_list(kr_value v) { return kri_is_nil(v) || kri_is_cons(v); }
 static inline bool kri_is_function(kr_value v)

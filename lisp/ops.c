@@ -10,7 +10,9 @@ kr_value kri_op_getvar_slow(struct kri_worker *w, kr_value symbol)
 kr_value kri_op_function(struct kri_worker *w, kr_value symbol)
 {
     kr_value f = kri_symbol_function(w->vm, symbol);
-    return kri_code_of(f)->flags & KRI_CODE_UNDEFINED ? kri_undefined_function(w, symbol, false) : f;
+    if (kri_code_of(f)->flags & KRI_CODE_UNDEFINED)
+        return kri_undefined_function(w, symbol, false);
+    return kri_code_of(f)->flags & KRI_CODE_MACRO ? kri_accessor_function(w, symbol, f) : f;
 }
 
 _Noreturn KRI_COLD void kri_op_bad_self(struct kri_worker *w, kr_value self, kr_value cls)

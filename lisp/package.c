@@ -317,6 +317,27 @@ static void push_locked(struct kri_worker *w, struct kri_cell *cell, kr_value *s
     kri_store(w, cell, slot, pair);
 }
 
+/* The lists are walked without a lock: the package is left out of a new one. */
+void kri_forget_package(struct kri_worker *w, kr_value package)
+{
+    struct kr_vm *vm = w->vm;
+    for (;;) {
+        kr_value old = kri_slot(&vm->packages), kept = KRI_NIL, list = KRI_NIL;
+        for (kr_value l = old; kri_is_cons(l); l = kri_cdr(l))
+            if (!kri_eq(kri_car(l), package))
+                kept = kri_cons(w, kri_car(l), kept);
+        for (; kri_is_cons(kept); kept = kri_cdr(kept))
+            list = kri_cons(w, kri_car(kept), list);
+        kri_lock(w, &vm->package_lock);
+        bool same = kri_eq(vm->packages, old);
+        if (same)
+            kri_store_release((volatile kri_atomic *)&vm->packages.w, list.w);
+        kri_unlock(&vm->package_lock);
+        if (same)
+            return;
+    }
+}
+
 kr_value kri_make_package_list(struct kri_worker *w, kr_value names)
 {
     struct kr_vm *vm = w->vm;

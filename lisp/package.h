@@ -19,6 +19,7 @@ void kri_shadow(struct kri_worker *w, kr_value name, kr_value package);
 void kri_use_package(struct kri_worker *w, kr_value used, kr_value user);
 void kri_unuse_package(struct kri_worker *w, kr_value used, kr_value user);
 /* NAMES: a list of strings, the first is the name. */
+void kri_forget_package(struct kri_worker *w, kr_value package);
 kr_value kri_make_package_list(struct kri_worker *w, kr_value names);
 void kri_set_package_names(struct kri_worker *w, kr_value package, kr_value names);
 /* A fresh list of PACKAGE's symbols. */

@@ -173,6 +173,15 @@ kr_value kri_make_io_stream(struct kri_worker *w, kr_value in, kr_value out)
     return kri_value_of(c);
 }
 
+kr_value kri_make_two_way_fd(struct kri_worker *w, int in, int out, kr_value name, size_t buffer_size)
+{
+    kr_value i = kri_make_fd_stream(w, in, name, true, buffer_size);
+    kri_finalize(w, i);
+    kr_value o = kri_make_fd_stream(w, out, name, false, buffer_size);
+    kri_finalize(w, o);
+    return kri_make_io_stream(w, i, o);
+}
+
 /* The sources, a list in slot COUNT, are taken line by line into a buffer of its own. */
 kr_value kri_make_concatenated(struct kri_worker *w, kr_value inputs)
 {
@@ -735,6 +744,40 @@ uint64_t kri_stream_line(struct kri_worker *w, kr_value stream)
     return line;
 }
 
+/* Room behind the unread bytes of ST. Caller holds its lock. */
+static bool make_room_locked(struct kri_stream *st)
+{
+    if (st->end == st->size && st->pos > RESERVE) {
+        memmove(st->bytes, st->bytes + st->pos - RESERVE, st->end - st->pos + RESERVE);
+        st->end -= st->pos - RESERVE;
+        st->pos = RESERVE;
+    }
+    return st->end < st->size;
+}
+
+size_t kri_stream_fill(struct kri_worker *w, kr_value stream, int *error)
+{
+    stream = resolve(w, stream, true);
+    struct kri_stream *st = kri_stream_state(w->vm, stream);
+    if (!st || st->kind != KRI_STREAM_FD)
+        kri_error(w, KRI_E_NO_STREAM, stream, "%V reads no file", stream);
+    struct transfer t;
+    kri_lock(w, &st->lock);
+    do {
+        if (st->closed || !make_room_locked(st)) {
+            *error = st->closed ? EBADF : ENOBUFS;
+            kri_unlock(&st->lock);
+            return 0;
+        }
+        t = (struct transfer){.fd = st->fd, .input = true, .at = st->bytes + st->end, .n = st->size - st->end};
+    } while (!transfer_locked(w, st, &t));
+    *error = t.error;
+    size_t n = t.error ? 0 : (size_t)t.done;
+    st->end += n;
+    kri_unlock(&st->lock);
+    return n;
+}
+
 void kri_stream_reset_input(struct kri_worker *w, kr_value stream)
 {
     struct kri_stream *st = kri_stream_state(w->vm, resolve(w, stream, true));
@@ -867,6 +910,15 @@ void kri_streams_finish(struct kri_worker *w)
     struct finish f = {.w = w};
     kri_with_world_stopped(w, finish_all, &f);
 }
+
+static void unlock_cell(struct kri_cell *c, void *arg)
+{
+    struct kri_worker *w = arg;
+    struct kri_stream *st = kri_stream_state(w->vm, kri_value_of(c));
+    if (st)
+        pthread_mutex_init(&st->lock, NULL);
+}
+void kri_streams_after_fork(struct kri_worker *w) { kri_heap_walk(w, unlock_cell, w); }
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 

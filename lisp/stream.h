@@ -71,6 +71,8 @@ kr_value kri_make_fd_stream(struct kri_worker *w, int fd, kr_value name, bool in
 kr_value kri_make_string_input(struct kri_worker *w, const char *text, size_t n);
 kr_value kri_make_string_output(struct kri_worker *w);
 kr_value kri_make_io_stream(struct kri_worker *w, kr_value in, kr_value out);
+/* An io-stream that reads IN and writes OUT, two descriptors of its own (not one twice); each is closed when its half is forgotten. */
+kr_value kri_make_two_way_fd(struct kri_worker *w, int in, int out, kr_value name, size_t buffer_size);
 kr_value kri_make_concatenated(struct kri_worker *w, kr_value inputs);
 /* Give STREAM, an instance of a subclass of stream, a native side. For :init methods. */
 void kri_attach_string(struct kri_worker *w, kr_value stream, bool input, const char *text, size_t n);
@@ -94,6 +96,8 @@ uint64_t kri_stream_line(struct kri_worker *w, kr_value stream);
 /* For scanners: lock ST, the state of STREAM (a resolved input stream), with at least one unread byte, or return false,
  * unlocked, at the end. Between this and the unlock: no allocation, no error. */
 bool kri_stream_lock_filled(struct kri_worker *w, kr_value stream, struct kri_stream *st);
+/* Read once from the file of STREAM behind what is unread in its buffer: how many bytes came, 0 at the end; *ERROR an errno or 0. */
+size_t kri_stream_fill(struct kri_worker *w, kr_value stream, int *error);
 void kri_stream_reset_input(struct kri_worker *w, kr_value stream); /* drop what was read ahead */
 
 /* ---- bytes out ---- */

@@ -104,6 +104,8 @@ kr_value kri_backtrace(struct kri_worker *w, int n);
 kr_value kri_call2(struct kri_worker *w, kr_value fn, kr_value a, kr_value b);
 kr_value kri_send(struct kri_worker *w, kr_value object, kr_value selector, int argc, const kr_value *argv);
 /* FN may be a symbol, a function, or a quoted lambda list; returns the function to call, or raises ILLEGAL_FUNCTION. */
+/* MACRO is that of SYMBOL. The function to use in its stead, if it is an accessor of a structure; else MACRO. */
+kr_value kri_accessor_function(struct kri_worker *w, kr_value symbol, kr_value macro);
 kr_value kri_coerce_function(struct kri_worker *w, kr_value fn);
 /* A builtin whose last act is a call returns kri_tail_call(w, fn, argc, argv): the virtual machine then calls FN with
  * argv[0..argc), which must be the builtin's own argv area or lie inside it (move the arguments down first). No C frame stays. */

@@ -63,6 +63,7 @@ struct kri_heap_hooks {
     void (*interrupt)(struct kri_worker *w);
     /* KRI_REQUEST_BUDGET at a poll. May run Lisp, may raise. */
     void (*budget)(struct kri_worker *w);
+    void (*signal)(struct kri_worker *w);
 };
 
 /* A collection, as recorded. Times in nanoseconds. */

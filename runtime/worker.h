@@ -57,7 +57,8 @@ enum kri_request {
     KRI_REQUEST_STOP = 1,       /* the collector wants the gate */
     KRI_REQUEST_INTERRUPT = 2,  /* a Lisp interrupt waits: hooks.interrupt is called at the next poll */
     KRI_REQUEST_HOOK = 4,       /* after-collection work (finalizers, *gc-hook*) waits: hooks.after_gc */
-    KRI_REQUEST_BUDGET = 8,     /* what this worker runs has used up its time or memory: hooks.budget */
+    KRI_REQUEST_SIGNAL = 8,     /* a signal of the system waits for its handler in Lisp: hooks.signal */
+    KRI_REQUEST_BUDGET = 16,    /* what this worker runs has used up its time or memory: hooks.budget */
 };
 
 /* Attach the calling kernel thread to HEAP as a worker, inside the gate. NATIVE_BASE is the highest address of the native
@@ -90,7 +91,7 @@ static inline bool kri_inside(const struct kri_worker *w) { return kri_load_rela
 void kri_request(struct kri_worker *w, enum kri_request what);
 /* The owner: what was requested is not to be served any more. */
 void kri_withdraw(struct kri_worker *w, enum kri_request what);
-/* The slow half of a poll: yields the gate to a waiting collector, calls hooks.interrupt / hooks.after_gc (which may run
+/* The slow half of a poll: yields the gate to a waiting collector, calls hooks.interrupt / .after_gc / .signal (which may run
  * Lisp and may raise), restores the limits. May collect. */
 void kri_poll_slow(struct kri_worker *w);
 /* For long builtins: cheap. May collect, may raise. */

@@ -61,6 +61,8 @@ fi
 check "inventory of EusLisp" sh test/euslisp/inventory/run.sh "$b/karakuri"
 if [ "$mode" = release ]; then
     [ -e test/repl.sh ] && check "REPL on a terminal" sh test/repl.sh "$b/karakuri"
+    sh test/native.sh "$b/karakuri" >"$b/native.log" 2>&1
+    add "Lisp tests and programs, native" "$b/native.log"
     check "model of the gate" sh test/model.sh
     check "installation, programs of the texts" sh test/install.sh "$mode"
 fi

@@ -25,13 +25,13 @@ static void compile(struct kri_worker *w, struct kri_fasl *fasl, const char *sou
     kr_value stream = kri_make_fd_stream(w, fd, kri_string(w, source), true, 1 << 16);
     kri_set_special(w, w->vm->sym.load_pathname, kri_string(w, source));
     kri_set_special(w, w->vm->sym.package, w->vm->pkg_lisp);
-    kri_fasl_add(w, fasl, stream);
+    kri_fasl_add(fasl, stream);
     kri_stream_close(w, stream);
 }
 
 static void write_section(struct kri_worker *w, const struct boot *b, struct kri_fasl *fasl, const char *name)
 {
-    if (!kri_fasl_write(w, fasl, name, b->file))
+    if (!kri_fasl_write(fasl, name, b->file))
         kri_error(w, KRI_E_OPEN_FILE, kri_string(w, b->output), "%s", strerror(errno));
 }
 
@@ -45,7 +45,7 @@ static void compile_module(struct kri_worker *w, const struct boot *b, const cha
     if (dot)
         *dot = '\0';
     struct kri_fasl fasl;
-    kri_fasl_begin(w, &fasl);
+    kri_fasl_begin(w, &fasl, false);
     compile(w, &fasl, source);
     write_section(w, b, &fasl, name);
 }
@@ -55,7 +55,7 @@ static kr_value boot(struct kri_worker *w, void *arg)
     const struct boot *b = arg;
     struct kri_fasl fasl;
     char **source = b->sources;
-    kri_fasl_begin(w, &fasl);
+    kri_fasl_begin(w, &fasl, false);
     for (; *source && strcmp(*source, "--") != 0; source++)
         compile(w, &fasl, *source);
     write_section(w, b, &fasl, "core");

@@ -11,6 +11,7 @@ static const char usage[] =
     "  '(FORM)'        evaluate it\n"
     "  -e FORM         evaluate FORM and print its value\n"
     "  --batch         no init files and no prompt; an uncaught error prints a backtrace and exits with code 1\n"
+    "  --compile FILE..  compile the files to modules of native code, which load prefers to their sources\n"
     "  --script FILE   --batch, load FILE, and leave all further arguments to it\n"
     "  --alloc=D       allocation discipline: gate (default), rwlock, mutex, none\n"
     "  --markers=N     threads that mark during a collection (default: the cores)\n"
@@ -80,6 +81,14 @@ static void parse_options(int argc, char **argv, struct repl_options *o)
             o->config.library = v;
         else if (strcmp(a, "--batch") == 0)
             o->batch = true;
+        else if (strcmp(a, "--compile") == 0) {
+            if (i + 1 == argc) {
+                fputs("karakuri: --compile needs files\n", stderr);
+                exit(2);
+            }
+            o->batch = true;
+            return;
+        }
         else if (strcmp(a, "--script") == 0) {
             if (++i == argc) {
                 fputs("karakuri: --script needs a file\n", stderr);

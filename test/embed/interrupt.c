@@ -44,7 +44,7 @@ static void interrupts(kr_context *ctx)
     /* Lisp may handle it, and its cleanups run. */
     pthread_t t;
     CHECK(pthread_create(&t, NULL, interrupter, &delay) == 0);
-    CHECK(prints(ctx, must(ctx, "(let ((l nil)) (handler-case (unwind-protect (while t) (push 'cleaned l)) (error (c) (push 'handled l))) l)"),
+    CHECK(prints(ctx, must(ctx, "(let ((l nil)) (handler-case (unwind-protect (while t) (push 'cleaned l)) (user-interrupt (c) (push 'handled l))) l)"),
                  "(handled cleaned)"));
     pthread_join(t, NULL);
     /* One that comes early comes to what is done next. */
