@@ -346,6 +346,67 @@ void kr_unblocking(kr_context *ctx, void (*f)(void *arg), void *arg);
 /* Collect now. [attached, may-gc] */
 void kr_collect(kr_context *ctx);
 
+/* ---- real time: exchanging data with a thread that never waits ----
+ *
+ * A channel is a triple buffer, in which the reader finds the newest element, or a ring, in which it finds all in order. One side is Lisp (any
+ * number of its threads), the other one C thread, which needs no context: its functions, marked [real-time], are wait-free,
+ * and a thread that runs Lisp, or is stopped by a collection, never delays it. An element is a vector of doubles, which Lisp sees
+ * as a float-vector, or a C struct, which Lisp sees as an instance of a class with the fields as slots. Elements lie outside the heap,
+ * in memory that is touched when the channel is made. In Lisp: sys:rt-read, sys:rt-write, sys:rt-count. */
+typedef struct kr_rt kr_rt;
+typedef enum kr_rt_kind { KR_RT_TRIPLE, KR_RT_RING } kr_rt_kind;
+typedef enum kr_rt_direction { KR_RT_TO_LISP, KR_RT_FROM_LISP } kr_rt_direction;
+typedef enum kr_rt_type { KR_RT_DOUBLE, KR_RT_FLOAT, KR_RT_INT8, KR_RT_UINT8, KR_RT_INT16, KR_RT_UINT16, KR_RT_INT32, KR_RT_UINT32, KR_RT_INT64, KR_RT_BOOL } kr_rt_type;
+typedef struct kr_rt_field {
+    const char *name; /* of the slot */
+    kr_rt_type type;
+    size_t offset;    /* in the struct */
+    size_t count;     /* 0 or 1: one number (of KR_RT_BOOL t or nil); more: an array, in Lisp a float-vector or integer-vector */
+} kr_rt_field;
+typedef struct kr_rt_config {
+    kr_rt_kind kind;
+    kr_rt_direction direction;
+    size_t capacity;             /* of a ring; rounded up to a power of two */
+    size_t doubles;              /* an element is so many doubles; or 0, and */
+    const char *struct_name;     /* it is a struct: the class, defined if it is not yet */
+    size_t struct_bytes;         /* sizeof */
+    const kr_rt_field *fields;   /* copied */
+    size_t field_count;
+} kr_rt_config;
+/* Make a channel; all elements are zero. KR_BAD_TYPE: the configuration is wrong. It is the caller's until kr_rt_free, and outlives that as long
+ * as a Lisp object refers to it. [attached, may-gc] */
+kr_status kr_rt_new(kr_context *ctx, const kr_rt_config *config, kr_rt **out);
+/* Give it back; the C thread uses it no more. NULL is let through. [any, no-gc] */
+void kr_rt_free(kr_rt *rt);
+/* A Lisp object for it, of class sys:rt-channel; nil when memory is out. [attached, may-gc] */
+kr_value kr_rt_value(kr_context *ctx, kr_rt *rt);
+/* The C thread writes (KR_RT_FROM_LISP channels answer NULL and false): the element to fill, of a full ring NULL; what a triple buffer's holds is old.
+ * Then publish. Or both at once, copying ELEMENT: false if the ring is full. [real-time] */
+void *kr_rt_back(kr_rt *rt);
+void kr_rt_publish(kr_rt *rt);
+bool kr_rt_push(kr_rt *rt, const void *element);
+/* The C thread reads (KR_RT_TO_LISP channels answer NULL and false): a triple buffer's newest element, or a ring's oldest, NULL if it is empty;
+ * it stays as it is until the next kr_rt_front of a triple buffer, or kr_rt_release of a ring. *FRESH (or NULL): it was not seen
+ * before. Or copied to ELEMENT and released: false if there was nothing new. [real-time] */
+const void *kr_rt_front(kr_rt *rt, bool *fresh);
+void kr_rt_release(kr_rt *rt);
+bool kr_rt_pop(kr_rt *rt, void *element);
+/* How many elements wait in a ring; of a triple buffer 1 if there is one not seen. [any, no-gc] */
+size_t kr_rt_count(kr_rt *rt);
+
+/* What a real-time thread asks of the system: 0, or the errno with which it was refused. [any, no-gc]
+ * Lock the memory of the process as far as it is committed, and what will be; reserved address space stays uncommitted. */
+int kr_rt_lock_memory(void);
+/* Touch BYTES of the calling thread's stack below here, so that they are there; ENOMEM if the stack is smaller. */
+int kr_rt_prefault_stack(size_t bytes);
+/* Run the calling thread on processor CPU only. */
+int kr_rt_set_affinity(unsigned cpu);
+/* Schedule the calling thread as SCHED_FIFO with PRIORITY, 1 to 99; 0: as an ordinary thread again. */
+int kr_rt_set_fifo(int priority);
+/* No allocation from here, a checked mode: while it is ON, Lisp code of CTX that allocates gets the error allocation-forbidden, which ends
+ * the mode. In Lisp: (sys:without-allocation form...). [attached, no-gc] */
+void kr_forbid_allocation(kr_context *ctx, bool on);
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif
