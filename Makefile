@@ -7,7 +7,7 @@ DESTDIR ?=
 CC      ?= gcc
 B       := build/$(MODE)
 
-PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev pkg-config
+PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev pkg-config
 TEST_PACKAGES := check tmux spin
 BENCH_PACKAGES := gnuplot-nox
 
@@ -30,6 +30,11 @@ VERSION := $(shell sed -n 's/.*KR_VERSION "\(.*\)"/\1/p' lisp/karakuri.h)
 
 .PHONY: all run test check soak bench bench-peers install clean lint packages doc always
 all: bin/karakuri $B/libkarakuri.so
+# The module for foreign functions, where libffcall is there; all that links it (doc/foreign.md).
+ifneq ($(wildcard /usr/include/avcall.h /usr/include/*/avcall.h /usr/local/include/avcall.h),)
+FFCALL := lib/ffcall.so
+endif
+all: $(FFCALL)
 
 # The Debian packages that are missing; nothing happens when all are there.
 packages:
@@ -73,6 +78,9 @@ $B/libkarakuri.so: $(OBJ) $B/lisp/boot/image.o
 $B/karakuri: $(REPL) $B/libkarakuri.a
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
+lib/ffcall.so: ffi/ffcall.c lisp/ffcall.h
+	@echo "  LD $@"
+	@$(CC) -std=gnu11 -Wall -Wextra -Wshadow -O2 -fPIC -fvisibility=hidden -I. $(CFLAGS) -shared -o $@.new $< -lavcall -lcallback && mv $@.new $@
 bin/karakuri: $B/karakuri
 	@mkdir -p bin
 	cp $< $@.new && mv $@.new $@
@@ -116,7 +124,7 @@ lint: $B/libkarakuri.a
 	! grep -n '#include "lisp/' runtime/*.[ch]
 	! nm -g --defined-only $< | awk 'NF == 3 && $$3 !~ /^kri?_/' | grep .
 
-install: all
+install: all doc
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $B/karakuri $(DESTDIR)$(PREFIX)/bin/karakuri
 	install -m 644 $B/libkarakuri.a $(DESTDIR)$(PREFIX)/lib/
@@ -128,10 +136,14 @@ install: all
 	install -m 644 lisp/*.h lisp/*.def $(DESTDIR)$(PREFIX)/include/karakuri/lisp/
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/karakuri/runtime/
 	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	$(if $(FFCALL),install -D -m 755 $(FFCALL) $(DESTDIR)$(PREFIX)/share/karakuri/ffcall.so)
+	install -d $(DESTDIR)$(PREFIX)/share/info $(DESTDIR)$(PREFIX)/share/doc/karakuri
+	install -m 644 build/manual/karakuri.info $(DESTDIR)$(PREFIX)/share/info/
+	install -m 644 build/manual/*.html doc/*.md $(DESTDIR)$(PREFIX)/share/doc/karakuri/
 	cd lib && find . -name '*.l' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/{} \;
 	cd bench && find . -name "*.l" -not -path "./peers/*" -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/bench/{} \;
 	printf 'prefix=%s\nName: karakuri\nDescription: embeddable multithreaded Lisp for robots\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lkarakuri\nLibs.private: $(LIBS)\n' \
 	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/karakuri.pc
 
 clean:
-	rm -rf build bin
+	rm -rf build bin lib/ffcall.so

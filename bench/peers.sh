@@ -10,7 +10,7 @@ karakuri=${KARAKURI:-$here/../bin/karakuri}
 out=build/bench
 rounds=3
 programs="fib tak queens copy replace inner send trees threads start"
-systems="karakuri eus lua luajit sbcl chez guile ecl ocaml"
+systems="karakuri native eus lua luajit sbcl chez guile ecl ocaml"
 fail() { echo "bench: $*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
     case $1 in
@@ -38,6 +38,7 @@ chez=$(command -v chezscheme || command -v chez || command -v scheme || true)
 installed() {
     case $1 in
     karakuri) true ;;
+    native) compiled_karakuri ;;
     lua) [ -n "$lua" ] && "$lua" -v 2>&1 | grep -q 'Lua 5\.4' ;;
     chez) [ -n "$chez" ] && "$chez" --version >/dev/null 2>&1 ;;
     ocaml) have ocamlc && have ocamlrun && compiled_ocaml ;;
@@ -49,12 +50,17 @@ compiled_ocaml() {
     mkdir -p "$out/ocaml" && cp "$here/peers/peers.ml" "$out/ocaml/" &&
         (cd "$out/ocaml" && ocamlc -I +threads unix.cma threads.cma -o peers.byte peers.ml) 2>>"$out/peers.log"
 }
+compiled_karakuri() {
+    mkdir -p "$out/native" && cp "$here/peers/peers.l" "$out/native/" &&
+        "$karakuri" --compile "$out/native/peers.l" >>"$out/peers.log" 2>&1
+}
 # run SYSTEM PROGRAM REPS [LIVE DEPTH]: prints "PROGRAM nanoseconds answer".
 run() {
     system=$1
     shift
     case $system in
     karakuri) "$karakuri" --batch "$here/peers/peers.l" "(main \"$1\" $2 ${3:-16} ${4:-12})" "(exit 0)" ;;
+    native) "$karakuri" --batch "$out/native/peers.l" "(main \"$1\" $2 ${3:-16} ${4:-12})" "(exit 0)" ;;
     eus) eus "$here/peers/peers.l" "(main \"$1\" $2 ${3:-16} ${4:-12})" "(exit 0)" ;;
     lua) "$lua" "$here/peers/peers.lua" "$@" ;;
     luajit) luajit -joff "$here/peers/peers.lua" "$@" ;;
@@ -69,6 +75,7 @@ run() {
 start() {
     case $1 in
     karakuri) "$out/measure" 21 "$karakuri" "(exit 0)" ;;
+    native) ;;
     eus) "$out/measure" 21 eus "(exit 0)" ;;
     lua) "$out/measure" 21 "$lua" -e "" ;;
     luajit) "$out/measure" 21 luajit -joff -e "" ;;
@@ -156,6 +163,7 @@ awk -F '\t' -v systems="$present" '
 cat <<'EOT'
 Times are per repetition: (fib 30); (tak 18 12 6); all solutions of 8 queens; a list of 10,000 copied, replaced; the inner product of 100,000
 floats; one message send, loop included; a tree of 8,191 conses built and dropped beside a live one of 131,071; two threads copying a list each; start to exit.
-Karakuri, EusLisp, Lua, LuaJIT -joff, ECL and OCaml run byte code or source here, Guile byte code with its own JIT, SBCL and Chez native code.
+Karakuri, EusLisp, Lua, LuaJIT -joff, ECL and OCaml run byte code or source here, Guile byte code with its own JIT; native (Karakuri's
+own, by --compile), SBCL and Chez native code.
 EOT
 ! grep -q 'WRONG\|FAILED' "$data"

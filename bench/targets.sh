@@ -72,21 +72,22 @@ judge "allocation under the gate relative to none" "$(awk '$1 == "gate" { g = $2
 
 # ---- a tree of 8.4 million conses, 134 million conses dropped ----
 say "trees"
+mkdir -p "$tmp/native" && cp "$here/peers/peers.l" "$tmp/native/" && "$karakuri" --compile "$tmp/native/peers.l" >>"$log" 2>&1
 live=$(awk 'BEGIN { printf "%.0f", (2^23 - 1) * 24 }')
 : >"$tmp/trees"
 i=0
 while [ "$i" -lt 3 ]; do
-    "$tmp/measure" 1 "$karakuri" --batch "$here/peers/peers.l" '(main "trees" 4096 22 14)' '(exit 0)' 2>>"$log" | sed 's/^/karakuri /' >>"$tmp/trees"
+    "$tmp/measure" 1 "$karakuri" --batch "$tmp/native/peers.l" '(main "trees" 4096 22 14)' '(exit 0)' 2>>"$log" | sed 's/^/karakuri /' >>"$tmp/trees"
     have sbcl && "$tmp/measure" 1 sbcl --noinform --no-userinit --no-sysinit --non-interactive --load "$here/peers/peers.lisp" \
         --eval '(main "trees" 4096 22 14)' 2>>"$log" | sed 's/^/sbcl /' >>"$tmp/trees"
     i=$((i + 1))
 done
 tree() { awk -v s="$1" -v f="$2" '$1 == s { print $f }' "$tmp/trees" | median; }
 if have sbcl && [ -n "$(tree sbcl 3)" ] && [ -n "$(tree karakuri 3)" ]; then
-    judge "8.4 M conses live, 134 M dropped: time relative to SBCL" "$(awk -v a="$(tree karakuri 3)" -v b="$(tree sbcl 3)" 'BEGIN { print a / b }')" "<=" 1 ""
+    judge "8.4 M conses live, 134 M dropped, native code: time relative to SBCL" "$(awk -v a="$(tree karakuri 3)" -v b="$(tree sbcl 3)" 'BEGIN { print a / b }')" "<=" 1 ""
     shown "  the same, milliseconds: Karakuri, SBCL" "$(awk -v a="$(tree karakuri 3)" -v b="$(tree sbcl 3)" 'BEGIN { printf "%.0f, %.0f", a / 1e6, b / 1e6 }')" ""
 else
-    judge "8.4 M conses live, 134 M dropped: time relative to SBCL" "" "<=" 1 ""
+    judge "8.4 M conses live, 134 M dropped, native code: time relative to SBCL" "" "<=" 1 ""
 fi
 judge "  its peak memory relative to the live tree" "$(tree karakuri 5 | awk -v live="$live" 'NF { print $1 * 1024 / live }')" "<=" 2.5 ""
 

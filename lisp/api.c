@@ -299,10 +299,9 @@ void kr_raise(kr_context *ctx, const char *message)
     kri_error(ctx->worker, KRI_E_USER, KRI_NIL, "%s", message);
 }
 
-void kr_reraise(kr_context *ctx, kr_value condition)
+_Noreturn void kri_pass_on(struct kri_worker *w, kr_value condition)
 {
-    struct kri_worker *w = ctx->worker;
-    kri_visit_begin(ctx);
+    struct kr_context *ctx = w->ctx;
     if (kri_is_pointer(condition) && kri_derivedp(ctx->vm, condition, ctx->vm->classes[KRI_CLASS_CONDITION].object))
         kri_raise(w, condition);
     if (!kri_is_nil(condition))
@@ -312,6 +311,12 @@ void kr_reraise(kr_context *ctx, kr_value condition)
     if (h)
         kri_unwind_to(w, h, ctx->thrown_value);
     kri_error(w, KRI_E_INTERRUPT, KRI_NIL, NULL);
+}
+
+void kr_reraise(kr_context *ctx, kr_value condition)
+{
+    kri_visit_begin(ctx);
+    kri_pass_on(ctx->worker, condition);
 }
 
 void kr_raise_condition(kr_context *ctx, const char *class_name, const char *message)

@@ -23,8 +23,16 @@ static struct live {
     struct kr_vm *vm;
     unsigned ending; /* threads that are detaching from it */
 } *live_vms;
-static uint64_t serials;
+static uint64_t serials; /* given to VMs so far */
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+
+uint64_t kri_vm_serial(void)
+{
+    pthread_mutex_lock(&live_lock);
+    uint64_t n = ++serials;
+    pthread_mutex_unlock(&live_lock);
+    return n;
+}
 
 bool kri_vm_enlist(struct kr_vm *vm)
 {
@@ -33,7 +41,6 @@ bool kri_vm_enlist(struct kr_vm *vm)
         return false;
     pthread_mutex_lock(&live_lock);
     *l = (struct live){live_vms, vm, 0};
-    vm->host->serial = ++serials;
     live_vms = l;
     pthread_mutex_unlock(&live_lock);
     return true;
@@ -76,13 +83,14 @@ static void detach_all(void *ignored)
         if (l) {
             kri_visit_begin(o->ctx);
             kri_release_locks(o->ctx->worker);
-            kri_detach(o->ctx);
+            kri_detach(o->ctx); /* which frees O */
             pthread_mutex_lock(&live_lock);
             l->ending--;
             pthread_cond_broadcast(&ended);
             pthread_mutex_unlock(&live_lock);
+        } else {
+            free(o);
         }
-        free(o);
     }
     own_contexts = NULL;
 }
@@ -116,14 +124,20 @@ kr_context *kr_current(kr_vm *vm)
     return ctx;
 }
 
-/* So that kr_current finds what kr_attach made. Without memory it does not. */
-static void note_context(struct kr_context *ctx)
+bool kri_current_note(struct kr_context *ctx)
 {
     struct own *o = malloc(sizeof *o);
     if (!o)
-        return;
+        return false;
     *o = (struct own){own_contexts, ctx->vm, ctx->vm->host->serial, ctx};
     own_contexts = o;
+    return true;
+}
+
+struct kr_context *kri_context_here(const struct kr_vm *vm)
+{
+    const struct own *o = *own_of(vm);
+    return o && o->serial == vm->host->serial ? o->ctx : NULL;
 }
 
 void kri_current_forget(struct kr_context *ctx)
@@ -136,8 +150,6 @@ void kri_current_forget(struct kr_context *ctx)
             return;
         }
 }
-
-void kri_current_note(struct kr_context *ctx) { note_context(ctx); }
 
 /* Contexts of kr_current whose threads are outside, by the rule that kr_vm_free states. */
 void kri_current_release(struct kr_vm *vm, struct kr_context *but)
@@ -171,7 +183,6 @@ kr_context *kr_attach(kr_vm *vm)
     kr_context *ctx = kri_attach(vm, NULL);
     if (!ctx)
         return NULL;
-    note_context(ctx);
     kri_thread_started(ctx);
     kri_gate_leave_host(ctx->worker);
     return ctx;
@@ -184,7 +195,6 @@ void kr_detach(kr_context *ctx)
         detached_from_outside(ctx, __func__);
     kri_visit_begin(ctx);
     kri_release_locks(ctx->worker);
-    kri_current_forget(ctx);
     kri_detach(ctx);
 }
 

@@ -294,6 +294,35 @@ KR_BUILTIN(read_line, "read-line", "(&optional stream (eof-error-p t) eof-value)
     return kri_text_string(w, &t);
 }
 
+KR_BUILTIN(read_run, "lisp::%read-run", "(set &optional stream)",
+           "The bytes that come next in STREAM as far as they are in SET, a string of 32 bytes that has a bit for each, as a string; the byte behind\n"
+           "them stays unread. Error: no such set.")
+{
+    const unsigned char *set = kri_arg_string(w, argv, 0)->byte;
+    if (!kri_has_class(argv[0], KRI_CLASS_STRING) || kri_length(argv[0]) < 32)
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_STRING);
+    kr_value stream = kri_input_stream(w, optional(argc, argv, 1));
+    struct kri_stream *st = kri_stream_state(w->vm, stream);
+    struct kri_text t;
+    kri_text_init(&t);
+#define IN_SET(c) (set[(c) >> 3] >> ((c) & 7) & 1)
+    for (int c; !st && (c = kri_stream_peek(w, stream)) >= 0 && IN_SET(c);) /* a stream of the program's own */
+        kri_text_putc(w, &t, (char)kri_stream_getc(w, stream));
+    for (bool more = st != NULL; more && kri_stream_lock_filled(w, stream, st);) {
+        char part[256];
+        size_t n = 0;
+        for (; n < sizeof part && st->pos < st->end && (more = IN_SET(st->bytes[st->pos])); st->pos++) {
+            st->line += st->bytes[st->pos] == '\n';
+            part[n++] = (char)st->bytes[st->pos];
+        }
+        kri_unlock(&st->lock);
+        kri_text_write(w, &t, part, n);
+        kri_poll(w);
+    }
+#undef IN_SET
+    return kri_text_string(w, &t);
+}
+
 KR_BUILTIN(read_char, "read-char", "(&optional stream (eof-error-p t) eof-value)",
            "The next character of STREAM, an integer. At the end EOF-VALUE, or an error if EOF-ERROR-P is true.")
 {
@@ -648,7 +677,7 @@ const struct kri_builtin *const kri_builtins_io[] = {
     &reset_stream_def, &make_broadcast_stream_def, &make_two_way_stream_def, &make_concatenated_stream_def, &attach_string_def,
     &attach_file_def, &two_way_stream_def, &stream_descriptor_def, &streamp_def, &input_stream_p_def, &output_stream_p_def, &io_stream_p_def,
     &open_stream_p_def, &interactive_stream_p_def, &read_def, &read_from_string_def, &read_delimited_list_def, &read_line_def,
-    &read_char_def, &read_byte_def, &unread_char_def, &peek_char_def, &listen_def, &clear_input_def, &terpri_def, &fresh_line_def,
+    &read_run_def, &read_char_def, &read_byte_def, &unread_char_def, &peek_char_def, &listen_def, &clear_input_def, &terpri_def, &fresh_line_def,
     &write_char_def, &write_byte_def, &write_word_def, &write_long_def, &write_string_def, &write_line_def, &finish_output_def,
     &force_output_def, &clear_output_def, &line_number_def, &unread_bytes_def, &column_number_def, &file_position_def, &file_length_def, &probe_file_def,
     &file_size_def, &file_write_date_def, &delete_file_def, &rename_file_def, &directory_def, NULL,

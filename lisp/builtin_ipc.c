@@ -93,11 +93,11 @@ static struct msgbuf *message_room(struct kri_worker *w, size_t n)
 }
 
 KR_BUILTIN(msgget, "unix:msgget", "(key &optional (mode #o1666))",
-           "The number of the message queue KEY, made if need be; 0 is a new one. MODE: its permissions, and #o1000 (make it), #o2000 (only if it is "
+           "The number of the message queue KEY, made if need be; 0 is a new one. MODE: its permissions, and #o2000 (only if it is "
            "not there). Minus errno.")
 {
     int key = kri_arg_int(w, argv, 0), mode = argc > 1 ? kri_arg_int(w, argv, 1) : IPC_CREAT | 0666;
-    return kri_unix_result(msgget(key, mode), errno);
+    return kri_unix_result(msgget(key, mode | IPC_CREAT), errno);
 }
 
 KR_BUILTIN(msgsnd, "unix:msgsnd", "(queue message &optional size type flag)",

@@ -301,7 +301,12 @@ struct lookup {
     unsigned char address[16];
     size_t length; /* of address; 0: not found */
     unsigned net;
-    int done;      /* an eventfd, written at the end */
+};
+
+/* Held by the thread that asks and the one that looks it up; malloc'ed. */
+struct shared_lookup {
+    struct lookup data; /* the latter's until DONE is written */
+    int done;           /* an eventfd */
     kri_atomic users;
 };
 
@@ -350,7 +355,7 @@ static void look_up_net(struct lookup *l)
     l->family = found->n_addrtype;
 }
 
-static void release_lookup(struct lookup *l)
+static void release_lookup(struct shared_lookup *l)
 {
     if (kri_fetch_add(&l->users, (size_t)-1) != 1)
         return;
@@ -360,21 +365,21 @@ static void release_lookup(struct lookup *l)
 
 static void *lookup_main(void *arg)
 {
-    struct lookup *l = arg;
+    struct shared_lookup *l = arg;
     uint64_t one = 1;
-    if (l->kind == LOOKUP_NAME)
-        look_up_name(l);
-    else if (l->kind == LOOKUP_ADDRESS)
-        look_up_address(l);
+    if (l->data.kind == LOOKUP_NAME)
+        look_up_name(&l->data);
+    else if (l->data.kind == LOOKUP_ADDRESS)
+        look_up_address(&l->data);
     else
-        look_up_net(l);
+        look_up_net(&l->data);
     if (write(l->done, &one, sizeof one) < 0)
-        l->length = 0; /* cannot be: the counter has room */
+        abort(); /* the counter of a fresh eventfd has room */
     release_lookup(l);
     return NULL;
 }
 
-static int start_lookup(struct lookup *l)
+static int start_lookup(struct shared_lookup *l)
 {
     pthread_t thread;
     pthread_attr_t attr;
@@ -396,19 +401,10 @@ static int start_lookup(struct lookup *l)
 }
 
 struct lookup_job {
-    struct lookup *l;
+    struct shared_lookup *l;
     bool complete;
     struct lookup result;
 };
-
-static void end_lookup(struct kri_worker *w, void *arg)
-{
-    (void)w;
-    struct lookup_job *job = arg;
-    if (job->complete)
-        job->result = *job->l;
-    release_lookup(job->l);
-}
 
 static kr_value run_lookup(struct kri_worker *w, void *arg)
 {
@@ -421,13 +417,22 @@ static kr_value run_lookup(struct kri_worker *w, void *arg)
     return KRI_NIL;
 }
 
-/* Fill QUESTION in; its length is 0 if there is no answer. */
+static void end_lookup(struct kri_worker *w, void *arg)
+{
+    (void)w;
+    struct lookup_job *job = arg;
+    if (job->complete)
+        job->result = job->l->data;
+    release_lookup(job->l);
+}
+
+/* QUESTION with its answer; its length is 0 if there is none. */
 static struct lookup look_up(struct kri_worker *w, const struct lookup *question)
 {
     struct lookup_job job = {.l = malloc(sizeof *job.l)};
     if (!job.l)
         kri_error_memory(w, 0);
-    *job.l = *question;
+    job.l->data = *question;
     int error = start_lookup(job.l);
     if (error) {
         free(job.l);

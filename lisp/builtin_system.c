@@ -377,7 +377,7 @@ KR_BUILTIN(internal_real_time, "get-internal-real-time", "()", "Elapsed time of 
 void kri_system_init(struct kri_worker *w)
 {
     struct kr_vm *vm = w->vm;
-    static const char *const features[] = {"KARAKURI", "EUS", "COMMON", "UNIX", "LINUX", "THREAD", "PTHREAD", "X86_64", "WORD-SIZE=64",
+    static const char *const features[] = {"KARAKURI", "EUS", "COMMON", "UNIX", "LINUX", "THREAD", "PTHREAD", "NATIVE-CODE", "X86_64", "WORD-SIZE=64",
                                            "IEEE-FLOATING-POINT", "GCC", "GCC3"};
     kr_value list = KRI_NIL;
     for (size_t i = sizeof features / sizeof *features; i-- > 0;)

@@ -324,7 +324,7 @@ KR_BUILTIN(uread, "unix:uread", "(fd &optional buffer size (offset 0))",
     int fd = kri_arg_descriptor(w, argv, 0, true);
     size_t room, offset = argc > 3 ? (size_t)kri_arg_natural(w, argv, 3) : 0;
     if (argc < 2)
-        kri_argument_error(w, 0, argv[0], KRI_E_NO_STREAM);
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_STRING); /* as EusLisp: it is the buffer that is missing */
     kri_arg_bytes(w, argv, 1, &room);
     if (offset > room)
         kri_argument_error(w, 3, argv[3], KRI_E_ARRAY_INDEX);
@@ -574,7 +574,7 @@ KR_BUILTIN(asctime, "unix:asctime", "(time)", "The calendar time TIME, a vector 
     static const char *const days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
     static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
     if (kri_element(w->vm, argv[0]) != KRI_ELEMENT_T || kri_length(argv[0]) < 7)
-        kri_argument_error(w, 0, argv[0], KRI_E_NO_VECTOR);
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_INTEGER_VECTOR);
     intptr_t field[7];
     for (size_t i = 0; i < 7; i++) {
         kr_value v = kri_slot(&kri_vector_of(argv[0])->at[i]);

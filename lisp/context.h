@@ -67,6 +67,9 @@ struct kr_context {
     int thrown;                       /* a throw that kri_protect stopped last: enum kri_handler_kind, or -1; to what, with what */
     kr_value thrown_tag, thrown_value;
 
+    struct kri_foreign_call *foreign; /* innermost call of a foreign function in progress (lisp/foreign.h) */
+    int foreign_errno;                /* errno after the last one */
+
     kr_value *held;                   /* the mutex locks this context holds */
     size_t held_count, held_size;
 
@@ -101,6 +104,8 @@ void kri_set_special(struct kri_worker *w, kr_value symbol, kr_value value);
 void kri_proclaim_special(struct kri_worker *w, kr_value symbol);
 
 struct kr_context *kri_context_new(struct kr_vm *vm);
+/* The context of VM that the calling thread attached last, or NULL. */
+struct kr_context *kri_context_here(const struct kr_vm *vm);
 void kri_context_free(struct kr_context *ctx);
 /* Room for a frame of WORDS words above ctx->top from C code; links a new segment when needed; raises stack overflow. */
 kr_value *kri_stack_reserve(struct kri_worker *w, size_t words);

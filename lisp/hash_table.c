@@ -174,7 +174,7 @@ static uint64_t hash_address(const struct index *x, kr_value key)
 {
     if (!x->orderly || kri_is_flonum(key))
         return scramble(key.w >> 3 ^ key.w << 61);
-    uint64_t a = key.w >> (kri_is_fixnum(key) ? 1 : 3);
+    uint64_t a = kri_is_fixnum(key) ? key.w >> 1 : key.w / KRI_GRANULE; /* no two cells lie closer */
     uint64_t turns = a >> (64 - x->shift); /* how often the index was gone round: each begins elsewhere */
     return (a + turns * 0x9E3779B1u) << x->shift | (a * 0x9E3779B97F4A7C15u >> 32 & (((uint64_t)1 << x->shift) - 1));
 }
@@ -495,7 +495,7 @@ KR_BUILTIN(sethash, "sethash", "(key table value)", "Make VALUE the value for KE
         } else {
             size_t fill = counted(&t->fill_count);
             if (crowded(&v) || fill >= most_entries(v.index) || !kri_eq(load(&keys_at(v.keys)[fill]), w->vm->sym.hash_empty)) {
-                grow(w, &v, wanted_size(&v), v.index->orderly, tries);
+                grow(w, &v, wanted_size(&v), true, tries);
                 continue;
             }
             if (is_crowded(v.index, h, (size_t)free)) {

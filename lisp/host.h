@@ -40,9 +40,10 @@ void kri_foreign_finalize(struct kri_worker *w, kr_value cell); /* a %foreign ce
 void kri_foreign_finalize_all(struct kri_worker *w);            /* the VM ends */
 
 /* ---- the calling thread's contexts (api_thread.c) ---- */
-bool kri_vm_enlist(struct kr_vm *vm);                       /* VM lives and gets its serial; false: memory is out */
+uint64_t kri_vm_serial(void);
+bool kri_vm_enlist(struct kr_vm *vm);                       /* VM lives; false: memory is out */
 void kri_vm_delist(struct kr_vm *vm);
-void kri_current_note(struct kr_context *ctx);             /* CTX is the calling thread's, for kr_current */
+bool kri_current_note(struct kr_context *ctx);             /* CTX is the calling thread's, for kr_current; false: memory is out */
 void kri_current_forget(struct kr_context *ctx);           /* CTX is being detached, on its own thread */
 /* The hooks; inside the gate. */
 void kri_thread_started(struct kr_context *ctx);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "lisp/init.h"
+#include "lisp/foreign.h"
 #include "lisp/native_module.h"
 #include "lisp/opcode.h"
 #include "lisp/send.h"
@@ -195,6 +196,10 @@ struct kr_context *kri_attach(struct kr_vm *vm, void *base)
     kri_unlock(&vm->contexts_lock);
     w->ctx = ctx;
     kri_set_lisp_limit(w, ctx->segment->limit);
+    if (!kri_current_note(ctx)) {
+        kri_detach(ctx);
+        return NULL;
+    }
     return ctx;
 }
 
@@ -204,6 +209,7 @@ void kri_detach(struct kr_context *ctx)
     void *cache = w->method_cache;
     kri_thread_stopping(ctx);
     kri_budget_drop(ctx);
+    kri_current_forget(ctx);
     while (ctx->positions)
         kri_positions_end(w);
     kri_signals_forget(w);
@@ -317,7 +323,6 @@ static void release_world(struct kr_context *ctx)
     kri_foreign_finalize_all(ctx->worker);
     kri_streams_close(ctx->worker);
     kri_current_release(vm, ctx);
-    kri_current_forget(ctx);
     kri_detach(ctx);
     kri_watchdog_stop(vm);
     kri_heap_free(vm->heap);
@@ -325,6 +330,7 @@ static void release_world(struct kr_context *ctx)
 
 static void release_vm(struct kr_vm *vm)
 {
+    kri_callbacks_free(vm);
     for (struct kr_ref *r = vm->refs, *next; r; r = next) {
         next = r->next;
         kri_forget(r);
@@ -373,6 +379,7 @@ static bool begin_vm(struct kr_vm *vm, const kr_config *config)
         return false;
     vm->host->hooks = config->hooks;
     vm->host->user = config->user;
+    vm->host->serial = kri_vm_serial();
     pthread_mutex_init(&vm->host->watchdog_lock, NULL);
     pthread_mutex_init(&vm->lock, NULL);
     pthread_mutex_init(&vm->package_lock, NULL);
@@ -436,7 +443,6 @@ kr_status kr_vm_new_abi(int abi_version, const kr_config *config, kr_vm **out, k
         goto fail_vm;
     }
     kri_store_release(&vm->denied, config->deny & KR_EVERYTHING); /* the core library was loaded without */
-    kri_current_note(ctx);
     kri_thread_started(ctx);
     kri_gate_leave_host(ctx->worker);
     *out = vm;

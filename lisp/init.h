@@ -55,6 +55,8 @@ kr_value kri_load_core(struct kri_worker *w, void *load); /* lisp/core.c */
 /* Load FILE (an absolute or relative path), compiling each form; lisp/builtin_io.c. */
 void kri_load_path(struct kri_worker *w, const char *path);
 
+/* Raise CONDITION, which a protected call gave, as it is; nil: go on with the throw that the call stopped. */
+_Noreturn void kri_pass_on(struct kri_worker *w, kr_value condition);
 /* What a C program calls something: "foo" is in package user, "pkg:foo" and "pkg::foo" as the reader has them, ":foo" a keyword;
  * letters are upcased, save between bars. MAKE: "pkg:foo" need not be there; it becomes external. Raises NO_PACKAGE and kin. */
 kr_value kri_symbol_named(struct kri_worker *w, const char *name, bool make);

@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RESERVE = KRI_STREAM_RESERVE, NESTING = 64 };
@@ -138,7 +140,10 @@ void kri_attach_fd(struct kri_worker *w, kr_value stream, int fd, kr_value name,
     struct kri_stream *st = kri_stream_state(w->vm, stream);
     st->fd = fd;
     st->nominal = (uint32_t)nominal;
-    st->interactive = isatty(fd);
+    struct stat about;
+    bool known = fstat(fd, &about) == 0;
+    st->interactive = known && S_ISCHR(about.st_mode) && isatty(fd);
+    st->socket = known && S_ISSOCK(about.st_mode);
     st->unbuffered = fd == STDERR_FILENO;
     kri_store(w, &c->head, &c->fd, kri_fixnum(fd));
     kri_store(w, &c->head, &c->fname, name);
@@ -208,7 +213,7 @@ void kri_stream_init(struct kri_worker *w)
 struct transfer {
     struct kr_vm *vm;
     int fd, error;
-    bool input;
+    bool input, socket;
     unsigned char *at;
     size_t n;
     ssize_t done;
@@ -258,7 +263,9 @@ static void do_transfer(void *arg)
         return;
     }
     for (;;) {
-        t->done = t->input ? read(t->fd, t->at, t->n) : write(t->fd, t->at, t->n);
+        t->done = t->input    ? read(t->fd, t->at, t->n)
+                  : t->socket ? send(t->fd, t->at, t->n, MSG_NOSIGNAL) /* a connection that is gone is an error, not the end of the host */
+                              : write(t->fd, t->at, t->n);
         t->error = t->done < 0 ? errno : 0;
         if (t->error != EAGAIN && t->error != EWOULDBLOCK)
             return;
@@ -289,7 +296,7 @@ static int flush_locked(struct kri_worker *w, struct kri_stream *st)
     if (st->kind != KRI_STREAM_FD)
         return 0;
     while (st->pos < st->end && !st->closed) {
-        struct transfer t = {.vm = w->vm, .fd = st->fd, .at = st->bytes + st->pos, .n = st->end - st->pos};
+        struct transfer t = {.vm = w->vm, .fd = st->fd, .socket = st->socket, .at = st->bytes + st->pos, .n = st->end - st->pos};
         if (!transfer_locked(w, st, &t))
             continue;
         if (t.error) {
@@ -893,7 +900,8 @@ static void finish_cell(struct kri_cell *c, void *arg)
         finish_later(f, st->fd);
     while (!st->input && !st->closed && st->pos < st->end) {
         size_t left = st->end - st->pos;
-        ssize_t n = kri_host_output(f->w->vm, st->fd, (char *)st->bytes + st->pos, left) ? (ssize_t)left : write(st->fd, st->bytes + st->pos, left);
+        ssize_t n = kri_host_output(f->w->vm, st->fd, (char *)st->bytes + st->pos, left) ? (ssize_t)left
+                  : st->socket ? send(st->fd, st->bytes + st->pos, left, MSG_NOSIGNAL) : write(st->fd, st->bytes + st->pos, left);
         if (n < 0 && errno != EINTR)
             break;
         st->pos += n > 0 ? (size_t)n : 0;

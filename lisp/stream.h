@@ -29,6 +29,7 @@ struct kri_stream {
     bool closed;
     bool interactive;       /* a terminal: output is flushed at newlines, input flushes standard output */
     bool unbuffered;        /* output is flushed after each write */
+    bool socket;
 };
 
 struct kri_stream_cell {

@@ -1,6 +1,8 @@
 /* chunk.c -- mapping chunks and large objects, and the two-level table from addresses to them. */
 #include "runtime/heap_private.h"
 
+enum { SMALL_HEAP_BYTES = 4 * KRI_CHUNK_BYTES }; /* the core library, the reserve, and the first that a program gets */
+
 size_t kri_large_mapping(size_t object_bytes)
 {
     size_t page = kri_system_page_bytes();
@@ -18,7 +20,7 @@ struct kri_chunk *kri_chunk_map(struct kri_heap *heap, size_t object_bytes)
     if (!c || (uintptr_t)c % KRI_CHUNK_BYTES)
         return NULL;
     /* Before the first touch. Not for the first chunks: a small program should stay small. */
-    if (!source->map && (object_bytes ? object_bytes >= KRI_CHUNK_BYTES : heap->chunks != NULL))
+    if (!source->map && (object_bytes ? object_bytes >= KRI_CHUNK_BYTES : heap->heap_bytes >= SMALL_HEAP_BYTES))
         kri_system_huge_pages(c, bytes);
     c->heap = heap;
     c->mapped = bytes;

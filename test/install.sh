@@ -21,7 +21,8 @@ make -s MODE="$mode" DESTDIR="$root" PREFIX=$prefix install >"$root/make.log" 2>
     exit 1
 }
 for file in bin/karakuri lib/libkarakuri.a lib/libkarakuri.so lib/libkarakuri.so.0 lib/pkgconfig/karakuri.pc include/karakuri.h \
-    share/man/man1/karakuri.1 share/karakuri/core/macros.l share/karakuri/unittest.l; do
+    share/man/man1/karakuri.1 share/karakuri/core/macros.l share/karakuri/unittest.l \
+    share/karakuri/json.l share/info/karakuri.info share/doc/karakuri/index.html share/doc/karakuri/tutorial.md; do
     [ -s "$at/$file" ] || fail "not installed: $file"
 done
 

@@ -186,6 +186,8 @@ static int next_key(FILE *in)
             if (errno != EINTR)
                 return EOF;
             rl_check_signals(); /* a change of the window's size */
+            if (!interrupted && !ending)
+                ask("lisp::answer-signals", NULL, NULL);
         } else if (n == 0) {
             ask("lisp::run-timer-jobs", NULL, NULL);
         } else {
