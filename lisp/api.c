@@ -323,11 +323,11 @@ void kr_raise_condition(kr_context *ctx, const char *class_name, const char *mes
 {
     struct kri_worker *w = ctx->worker;
     kri_visit_begin(ctx);
-    kr_value cls = kri_special(w, kri_symbol_remembered(w, class_name));
+    kr_value name = kri_symbol_remembered(w, class_name), cls = kri_special(w, name);
     if (!kri_is_class(ctx->vm, cls) || !kri_subclassp(ctx->vm, cls, ctx->vm->classes[KRI_CLASS_CONDITION].object))
         kri_error(w, KRI_E_USER, KRI_NIL, "%s", message);
     kr_value text = kri_string(w, message), signal = kri_intern(w, "ERROR", 5, ctx->vm->pkg_lisp);
-    kr_value argv[3] = {cls, kri_keyword(w, "MESSAGE"), text};
+    kr_value argv[3] = {name, kri_keyword(w, "MESSAGE"), text};
     kri_call(w, kri_symbol_function(ctx->vm, signal), 3, argv);
     kri_error(w, KRI_E_USER, KRI_NIL, "%s", message); /* that function was replaced by one that returns */
 }

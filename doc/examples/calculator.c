@@ -25,8 +25,11 @@ static void answer(kr_context *ctx, const char *line, char *text, size_t size)
     kr_exceeded exceeded = kr_budget_end(ctx);
     size_t n = 0;
     if (exceeded != KR_WITHIN_BUDGET)
-        n = (size_t)snprintf(text, size, "too much %s: ", exceeded == KR_TIME_EXCEEDED ? "time" : "memory");
-    (s == KR_OK ? kr_print : kr_error_message)(ctx, v, text + n, size - n);
+        n = (size_t)snprintf(text, size, "too much %s, ", exceeded == KR_TIME_EXCEEDED ? "time" : "memory");
+    if (s == KR_OK)
+        kr_print(ctx, v, text + n, size - n);
+    else
+        snprintf(text + n, size - n, "error %d", kr_error_code(ctx, v));
     kr_scope_end(ctx, scope);
 }
 
@@ -59,7 +62,7 @@ static void ask(FILE *in, int socket, const char *question)
 
 int main(void)
 {
-    static const char *const questions[] = {"(+ 1 2 3)\n", "(expt 2 100)\n", "(/ 1 0)\n", "(sqrt 'two)\n", "(loop)\n", "(setq *answer* (* 6 7))\n", "*answer*\n"};
+    static const char *const questions[] = {"(+ 1 2 3)\n", "(expt 2 100)\n", "(error \"no such thing\")\n", "(loop)\n", "(setq *answer* (* 6 7))\n", "*answer*\n"};
     kr_vm *vm;
     kr_context *ctx;
     pthread_t thread;

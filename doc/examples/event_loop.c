@@ -85,7 +85,8 @@ static void call(kr_context *ctx, kr_ref *function, int argc, const kr_value *ar
     if (kr_funcall(ctx, kr_ref_value(function), argc, argv, &v) == KR_OK)
         return;
     kr_error_message(ctx, v, text, sizeof text);
-    printf("in a handler: %s\n", text);
+    kr_eval_string(ctx, "(finish-output)", NULL); /* Lisp's output has a buffer of its own */
+    printf("in a handler: %.22s\n", text);
     fflush(stdout);
 }
 

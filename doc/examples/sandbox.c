@@ -31,7 +31,7 @@ static void run(const char *script)
     struct output output = {.n = 0};
     const kr_config config = {.heap_limit = 64 << 20, .stack_limit = 4 << 20, .max_threads = 1, .deny = KR_EVERYTHING,
                               .hooks = {.output = catch_output}, .user = &output};
-    const kr_budget budget = {.time_ns = 50000000, .heap_bytes = 16 << 20};
+    const kr_budget budget = {.time_ns = 1000000000, .heap_bytes = 16 << 20};
     static const char *const why[] = {"", " (too long)", " (too much memory)"};
     kr_vm *vm;
     kr_context *ctx;
@@ -43,7 +43,10 @@ static void run(const char *script)
     kr_budget_begin(ctx, &budget);
     kr_status s = kr_eval_string(ctx, script, &v);
     kr_exceeded e = kr_budget_end(ctx);
-    (s == KR_OK ? kr_print : kr_error_message)(ctx, v, text, sizeof text);
+    if (s == KR_OK)
+        kr_print(ctx, v, text, sizeof text);
+    else
+        snprintf(text, sizeof text, "error %d", kr_error_code(ctx, v));
     printf("%s\n  %s %s%s\n", script, s == KR_OK ? "=>" : "stopped:", text, why[e]);
     kr_vm_free(ctx); /* writes out what it printed */
     if (output.n)
