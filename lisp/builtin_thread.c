@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+#include "lisp/profile.h"
 #include "lisp/init.h"
 #include "lisp/stream.h"
 #include "lisp/unix.h"
@@ -511,7 +512,7 @@ KR_BUILTIN(interrupt_thread, "sys:interrupt-thread", "(thread &optional function
     kr_value fn = argc > 1 ? kri_coerce_function(w, argv[1]) : KRI_NIL;
     kr_value entry = kri_cons(w, fn, KRI_NIL);
     kri_lock(w, &t->lock);
-    bool running = p->state == THREAD_RUNNING && p->ctx;
+    bool running = (p->state == THREAD_RUNNING || p->state == THREAD_REQUESTED) && p->ctx; /* requested: at its first poll */
     if (running) {
         kri_lock(w, &w->vm->lock);
         append_interrupt_locked(w, p->ctx, entry);
@@ -601,6 +602,7 @@ static void fork_stopped(struct kri_worker *w, void *arg)
     kri_heap_after_fork(w);
     kri_streams_after_fork(w);
     kri_signals_after_fork(w);
+    kri_profile_after_fork(w->vm);
     kri_children_after_fork();
 }
 

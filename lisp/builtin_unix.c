@@ -301,7 +301,7 @@ static int try_read(void *arg)
 static int try_write(void *arg)
 {
     struct raw *r = arg;
-    r->done = write(r->fd, r->bytes, r->n);
+    r->done = kri_write_quietly(r->fd, r->bytes, r->n);
     return r->done < 0 ? errno : 0;
 }
 

@@ -33,6 +33,7 @@ enum kri_handler_kind {
     KRI_HANDLER_UNWIND,   /* cleanup at the target */
     KRI_HANDLER_BIND,     /* [2] the value to restore, target field: the special's index */
     KRI_HANDLER_NATIVE,   /* a C frame that entered the virtual machine: [2] struct kri_entry * | 1 */
+    KRI_HANDLER_RETURN,   /* a frame goes on behind its call with the value; [2] the vector that the entry lies in */
 };
 
 struct kri_name;
@@ -75,6 +76,8 @@ struct kr_context {
 
     kr_value thread;                  /* the Lisp thread object, NIL for the first */
     kr_value condition;               /* the condition being handled, for the REPL */
+    kr_value evaluated;               /* the form whose builtin eval runs without compiling it, or NIL */
+    kr_value returns;                 /* the vectors of RETURN entries in the chain, a list */
     kr_value pending_interrupt;       /* list of functions to call at the next polls, NIL among them: the error; guarded by vm->lock */
     struct kri_positions *positions;  /* line numbers of the form being read (lisp/reader.c), or NULL */
     uint64_t answering;               /* signals whose handlers run, bit N-1 */

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include "lisp/init.h"
 #include "lisp/foreign.h"
+#include "lisp/profile.h"
 #include "lisp/native_module.h"
 #include "lisp/opcode.h"
 #include "lisp/send.h"
@@ -55,6 +56,7 @@ static void mark_roots(struct kri_heap *heap, struct kri_marker *m)
             kri_mark_value(m, c->worker->tail);
         }
     kri_mark_contexts(vm, m);
+    kri_profile_mark(vm, m);
 }
 
 /* ---- finalizers and the collection hook, run at a poll of the worker that collected ---- */
@@ -319,6 +321,7 @@ static void *reserve(size_t bytes)
 static void release_world(struct kr_context *ctx)
 {
     struct kr_vm *vm = ctx->vm;
+    kri_profile_end(ctx->worker);
     kri_threads_stop(ctx->worker);
     kri_foreign_finalize_all(ctx->worker);
     kri_streams_close(ctx->worker);
@@ -340,6 +343,7 @@ static void release_vm(struct kr_vm *vm)
     pthread_mutex_destroy(&vm->package_lock);
     pthread_mutex_destroy(&vm->contexts_lock);
     kri_native_finish(vm);
+    kri_profile_free(vm);
     free((char *)(uintptr_t)vm->library);
     pthread_mutex_destroy(&vm->host->watchdog_lock);
     free(vm->host);
@@ -425,7 +429,7 @@ kr_status kr_vm_new_abi(int abi_version, const kr_config *config, kr_vm **out, k
                                                 .stress = config->stress && config->stress < STRESS_AT_START ? STRESS_AT_START : config->stress,
                                                 .map = config->memory.map, .unmap = config->memory.unmap, .memory_user = config->memory.user};
     static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt, .budget = kri_budget_poll,
-                                                 .signal = kri_signals_deliver,
+                                                 .signal = kri_signals_deliver, .sample = kri_profile_sample, .allocated = kri_profile_allocated,
                                                  .weak_trace = kri_hash_table_trace, .weak_clear = kri_hash_table_clear_dead};
     vm->heap = kri_heap_new(&heap_config, &hooks, vm);
     if (!vm->heap)

@@ -52,8 +52,8 @@ static kr_value rest(kr_value v) { return kri_is_cons(v) ? kri_cdr(v) : KRI_NIL;
 /* Is FILE one of the core library's? */
 static bool is_core(kr_value file)
 {
-    static const char core[] = "lib/core/";
-    return kri_length(file) >= sizeof core - 1 && memcmp(kri_string_of(file)->byte, core, sizeof core - 1) == 0;
+    const char *path = (const char *)kri_string_of(file)->byte;
+    return strncmp(path, "lib/core/", 9) == 0 || strncmp(path, "lib/auto/", 9) == 0;
 }
 
 /* " (file:line)" of the innermost frame of the program's. */
@@ -114,7 +114,8 @@ static kr_value condition_text(struct kri_worker *w, void *arg)
             add_lisp_string(w, &t, c->extra);
         }
     }
-    if (!kri_is_nil(c->form) || !kri_is_nil(c->callee)) {
+    bool loop = kri_eq(c->callee, w->vm->sym.evaluate_entry) || kri_eq(c->callee, w->vm->sym.evaluate_text);
+    if (!kri_is_nil(c->form) || !(loop || kri_is_nil(c->callee))) {
         add_text(w, &t, " in ");
         add_value(w, &t, kri_is_nil(c->form) ? c->callee : c->form, 120);
     }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -32,6 +33,8 @@ void kri_text_reserve(struct kri_worker *w, struct kri_text *t, size_t more)
 
 void kri_text_write(struct kri_worker *w, struct kri_text *t, const char *data, size_t n)
 {
+    if (n == 0)
+        return; /* DATA may be NULL */
     kri_text_reserve(w, t, n);
     memcpy(t->p + t->n, data, n);
     t->n += n;
@@ -144,6 +147,7 @@ void kri_attach_fd(struct kri_worker *w, kr_value stream, int fd, kr_value name,
     bool known = fstat(fd, &about) == 0;
     st->interactive = known && S_ISCHR(about.st_mode) && isatty(fd);
     st->socket = known && S_ISSOCK(about.st_mode);
+    st->pipe = known && S_ISFIFO(about.st_mode);
     st->unbuffered = fd == STDERR_FILENO;
     kri_store(w, &c->head, &c->fd, kri_fixnum(fd));
     kri_store(w, &c->head, &c->fname, name);
@@ -213,7 +217,7 @@ void kri_stream_init(struct kri_worker *w)
 struct transfer {
     struct kr_vm *vm;
     int fd, error;
-    bool input, socket;
+    bool input, socket, pipe;
     unsigned char *at;
     size_t n;
     ssize_t done;
@@ -227,6 +231,23 @@ static bool wait_ready(const struct transfer *t)
     struct pollfd p = {.fd = t->fd, .events = t->input ? POLLIN : POLLOUT};
     int n = poll(&p, 1, LOOK_UP_MS);
     return n > 0 || (n < 0 && errno != EINTR);
+}
+
+/* write(2), but what nobody reads is an error only: the signal that would end a host is kept from it. */
+intptr_t kri_write_quietly(int fd, const void *from, size_t n)
+{
+    sigset_t pipe, before, pending;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    sigpending(&pending);
+    ssize_t done = write(fd, from, n);
+    int error = errno;
+    if (done < 0 && error == EPIPE && !sigismember(&pending, SIGPIPE))
+        sigtimedwait(&pipe, NULL, &(struct timespec){0, 0});
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return done;
 }
 
 /* The standard three may be the host's affair. */
@@ -265,6 +286,7 @@ static void do_transfer(void *arg)
     for (;;) {
         t->done = t->input    ? read(t->fd, t->at, t->n)
                   : t->socket ? send(t->fd, t->at, t->n, MSG_NOSIGNAL) /* a connection that is gone is an error, not the end of the host */
+                  : t->pipe   ? kri_write_quietly(t->fd, t->at, t->n)
                               : write(t->fd, t->at, t->n);
         t->error = t->done < 0 ? errno : 0;
         if (t->error != EAGAIN && t->error != EWOULDBLOCK)
@@ -296,7 +318,7 @@ static int flush_locked(struct kri_worker *w, struct kri_stream *st)
     if (st->kind != KRI_STREAM_FD)
         return 0;
     while (st->pos < st->end && !st->closed) {
-        struct transfer t = {.vm = w->vm, .fd = st->fd, .socket = st->socket, .at = st->bytes + st->pos, .n = st->end - st->pos};
+        struct transfer t = {.vm = w->vm, .fd = st->fd, .socket = st->socket, .pipe = st->pipe, .at = st->bytes + st->pos, .n = st->end - st->pos};
         if (!transfer_locked(w, st, &t))
             continue;
         if (t.error) {
@@ -901,7 +923,7 @@ static void finish_cell(struct kri_cell *c, void *arg)
     while (!st->input && !st->closed && st->pos < st->end) {
         size_t left = st->end - st->pos;
         ssize_t n = kri_host_output(f->w->vm, st->fd, (char *)st->bytes + st->pos, left) ? (ssize_t)left
-                  : st->socket ? send(st->fd, st->bytes + st->pos, left, MSG_NOSIGNAL) : write(st->fd, st->bytes + st->pos, left);
+                  : st->socket ? send(st->fd, st->bytes + st->pos, left, MSG_NOSIGNAL) : kri_write_quietly(st->fd, st->bytes + st->pos, left);
         if (n < 0 && errno != EINTR)
             break;
         st->pos += n > 0 ? (size_t)n : 0;

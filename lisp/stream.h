@@ -29,7 +29,7 @@ struct kri_stream {
     bool closed;
     bool interactive;       /* a terminal: output is flushed at newlines, input flushes standard output */
     bool unbuffered;        /* output is flushed after each write */
-    bool socket;
+    bool socket, pipe;
 };
 
 struct kri_stream_cell {
@@ -113,6 +113,8 @@ void kri_stream_clear_output(struct kri_worker *w, kr_value stream);
 bool kri_stream_close(struct kri_worker *w, kr_value stream); /* false: it was closed already */
 /* V died (kri_next_finalizable): write out and close its file. */
 void kri_stream_finalize(struct kri_worker *w, kr_value v);
+/* write(2) without SIGPIPE. Outside the gate. */
+intptr_t kri_write_quietly(int fd, const void *from, size_t n);
 /* Write out what every open output stream still holds, without raising. For the end of the process. */
 void kri_streams_finish(struct kri_worker *w);
 /* The position in bytes of a file stream, or -1; set it (false on failure). */

@@ -870,7 +870,7 @@ static KRI_NOINLINE struct kri_cell *local_slow(struct kri_worker *w, unsigned k
     }
 }
 
-struct kri_cell *kri_alloc_granule_slow(struct kri_worker *w)
+static struct kri_cell *granule_slow(struct kri_worker *w)
 {
     struct kri_cell *c; /* from the blocks that wait to be carved; none under the disciplines that hide them */
 
@@ -888,6 +888,23 @@ struct kri_cell *kri_alloc_granule_slow(struct kri_worker *w)
     }
     return open_run(w, c, &w->run, &w->run_end);
 }
+
+/* Somebody wants to know who allocates: BYTES were fetched. What is asked for each batch is asked in proportion to the bytes. */
+static inline void watched(struct kri_worker *w, size_t bytes)
+{
+    if (KRI_UNLIKELY(kri_load_relaxed(&w->heap->watch)) && bytes)
+        w->heap->hooks.allocated(w, bytes);
+}
+
+struct kri_cell *kri_alloc_granule_slow(struct kri_worker *w)
+{
+    struct kri_cell *c = granule_slow(w);
+    if (c)
+        watched(w, (size_t)(w->run_end - w->run) + KRI_GRANULE);
+    return c;
+}
+
+void kri_heap_watch(struct kri_heap *heap, bool on) { kri_store_relaxed(&heap->watch, on); }
 
 /* A large object of BYTES, counted; NULL: the budget is spent and it is not BEYOND, or the limit is reached. */
 static struct kri_chunk *map_large(struct kri_worker *w, size_t bytes, bool beyond)
@@ -994,9 +1011,16 @@ static KRI_NOINLINE struct kri_cell *alloc_slow(struct kri_worker *w, unsigned c
 
     if (KRI_UNLIKELY(w->gc->forbidden))
         return NULL;
-    if (k > KRI_INDEX_MAX)
-        return large_alloc(w, cls, length, words);
+    if (k > KRI_INDEX_MAX) {
+        c = large_alloc(w, cls, length, words);
+        if (c)
+            watched(w, words * KRI_WORD);
+        return c;
+    }
+    size_t handed = kri_load_relaxed(&w->gc->base.handed[k]);
     c = k == 0 ? kri_alloc_granule_slow(w) : k < KRI_LOCAL_SIZES ? local_slow(w, k) : obtain(w, k, serve_block);
+    if (k && c)
+        watched(w, (kri_load_relaxed(&w->gc->base.handed[k]) - handed) * kri_block_bytes(k));
     if (KRI_UNLIKELY(!c))
         return NULL;
     kri_set_header(c, kri_header(cls, k, length));

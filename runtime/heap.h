@@ -63,6 +63,10 @@ struct kri_heap_hooks {
     void (*interrupt)(struct kri_worker *w);
     /* KRI_REQUEST_BUDGET at a poll. May run Lisp, may raise. */
     void (*budget)(struct kri_worker *w);
+    /* KRI_REQUEST_SAMPLE at a poll, for profiles. Allocates nothing, raises nothing. */
+    void (*sample)(struct kri_worker *w);
+    /* While kri_heap_watch is on: about BYTES more were fetched for the cell that is being made. Allocates nothing, raises nothing. */
+    void (*allocated)(struct kri_worker *w, size_t bytes);
     void (*signal)(struct kri_worker *w);
 };
 
@@ -213,6 +217,10 @@ bool kri_heap_check(struct kri_worker *w, char *message, size_t size);
 void kri_heap_get_stats(struct kri_worker *w, struct kri_heap_stats *out);
 /* Up to N of the newest records, newest first; returns how many. */
 size_t kri_heap_records(struct kri_worker *w, struct kri_gc_record *out, size_t n);
+/* Have hooks.allocated called, or no more. */
+void kri_heap_watch(struct kri_heap *heap, bool on);
+/* Ask every worker that is inside the gate for a sample. Any thread that is no worker of HEAP. */
+void kri_heap_request_samples(struct kri_heap *heap);
 /* After fork, in the child: only W's thread is left. */
 void kri_heap_after_fork(struct kri_worker *w);
 

@@ -79,6 +79,7 @@ struct kri_heap {
     uint8_t word[KRI_WORD_LETTERS];           /* Note [Fibonacci word], heap.c */
     unsigned cores;                           /* of the machine, or what of it the process may use */
     bool check_each;                          /* KR_GC_CHECK=1: kri_heap_check_stw around every collection */
+    kri_atomic watch;                         /* hooks.allocated is called */
     struct kri_gate_state *gate;              /* gate.c */
     struct kri_mark_state *marking;           /* mark.c */
 
