@@ -8,6 +8,8 @@ void kri_reader_init(struct kri_worker *w); /* the standard readtable */
 /* Does TEXT hold complete forms only? If not, *INDENT (may be NULL) is the column at which its next line might begin.
  * By the current readtable's syntax; dispatch characters mean what they mean in the standard one. */
 bool kri_form_complete(struct kri_worker *w, const char *text, size_t n, int *indent);
+/* The same as kri_read, for a program that reads data: inf and nan are numbers. */
+kr_value kri_read_data(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value);
 /* An object read for a caller amid a read (read-delimited-list, read with recursive-p): labels and backquotes go on. */
 kr_value kri_read_recursive(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value);
 kr_value kri_read_delimited(struct kri_worker *w, kr_value stream, int delimiter);
