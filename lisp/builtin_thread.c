@@ -509,7 +509,7 @@ KR_BUILTIN(interrupt_thread, "sys:interrupt-thread", "(thread &optional function
     kr_value fn = argc > 1 ? kri_coerce_function(w, argv[1]) : KRI_NIL;
     kr_value entry = kri_cons(w, fn, KRI_NIL);
     kri_lock(w, &t->lock);
-    bool running = p->state == THREAD_RUNNING && p->ctx;
+    bool running = (p->state == THREAD_RUNNING || p->state == THREAD_REQUESTED) && p->ctx; /* requested: at its first poll */
     if (running) {
         kri_lock(w, &w->vm->lock);
         append_interrupt_locked(w, p->ctx, entry);

@@ -50,6 +50,7 @@ static void entry_pop(struct kr_context *ctx, struct kri_entry *e, struct kri_se
 static void drop_newer(struct kr_context *ctx, const struct kri_entry *e)
 {
     kri_store_relaxed(&ctx->locals_count, e->locals);
+    ctx->compiler = NULL; /* what was being compiled is left */
     ctx->native = e->native;
     ctx->region = e->region;
 }

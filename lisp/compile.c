@@ -17,6 +17,7 @@ void kri_compiler_init(struct kri_compiler *c, struct kri_worker *w, kr_value fo
     c->scope = NULL;
     c->fn = NULL;
     c->line = 0;
+    c->tolerant = false;
     c->here = c->outer = KRI_NIL;
     c->stepping = false;
     c->outside = w->ctx->compiler;
@@ -88,16 +89,49 @@ static kr_value finish(struct kri_compiler *c, struct kri_fn *f)
     return fn;
 }
 
-kr_value kri_compile_form(struct kri_worker *w, kr_value form)
+static kr_value compile_form(struct kri_worker *w, kr_value form, bool tolerant)
 {
     struct kri_compiler c;
     kri_compiler_init(&c, w, form);
+    c.tolerant = tolerant;
     struct kri_fn *f = kri_compiler_alloc(&c, sizeof *f);
     f->source = KRI_NIL;
     c.fn = f;
     f->body = kri_analyse(&c, form);
     f->line = c.line;
     return finish(&c, f);
+}
+
+struct form {
+    kr_value form;
+};
+
+static kr_value compile_strictly(struct kri_worker *w, void *arg) { return compile_form(w, ((struct form *)arg)->form, false); }
+
+/* A mistake in a part of a form is an error when that part is reached, as in an interpreter: what stands before it has its effects. */
+kr_value kri_compile_form(struct kri_worker *w, kr_value form)
+{
+    struct form f = {form};
+    kr_value fn;
+    if (!kri_late_ready(w))
+        return compile_form(w, form, false);
+    return kri_attempt(w, compile_strictly, &f, false, &fn) ? fn : compile_form(w, form, true);
+}
+
+kr_value kri_compile_tolerant(struct kri_worker *w, kr_value cls, kr_value name, kr_value source, bool macro)
+{
+    struct kri_compiler c;
+    kri_compiler_init(&c, w, source);
+    c.tolerant = true;
+    kr_value rest = kri_cdr(source);
+    struct kri_lambda l = {.name = name, .lambda_list = kri_car(rest), .body = kri_cdr(rest), .source = source, .macro = macro,
+                           .block = KRI_LAMBDA_BLOCK, .block_name = name};
+    if (!kri_is_nil(cls)) {
+        l.name = kri_keep(&c, kri_list(w, 2, kri_metaclass_of(cls)->name, name));
+        l.method = true;
+        l.method_class = cls;
+    }
+    return finish(&c, kri_analyse_lambda(&c, &l, source));
 }
 
 static kr_value compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda, bool stepping)
@@ -120,7 +154,7 @@ kr_value kri_compile_method(struct kri_worker *w, kr_value cls, kr_value selecto
     struct kri_compiler c;
     kr_value source = kri_cons(w, w->vm->sym.lambda, kri_cons(w, lambda_list, body));
     kri_compiler_init(&c, w, source);
-    kr_value name = kri_keep(&c, kri_list(w, 2, kri_metaclass_of(cls)->name, selector));
+    kr_value name = kri_keep(&c, kri_list(w, 2, kri_slot(&kri_metaclass_of(cls)->name), selector));
     struct kri_lambda l = {.name = name, .lambda_list = lambda_list, .body = body, .source = source, .method = true,
                            .method_class = cls, .block = KRI_LAMBDA_BLOCK, .block_name = selector};
     return finish(&c, kri_analyse_lambda(&c, &l, source));
@@ -155,17 +189,18 @@ static kr_value compile_or_defer(struct kri_worker *w, struct definition *d)
     kr_value fn;
     if (!kri_late_ready(w))
         return compile_it(w, d);
-    if (kri_attempt(w, compile_it, d, &fn))
+    if (kri_attempt(w, compile_it, d, true, &fn))
         return fn;
     return kri_late_function(w, d->name, kri_cons(w, w->vm->sym.lambda, kri_cdr(kri_cdr(d->form))), d->macro, fn);
 }
 
 /* A function of no arguments that evaluates FORM where the lexical variables of a running function are visible. NAMES: #(class-or-nil symbol..); the values
  * are the receiver, if there is a class, and then the boxes of the variables. */
-static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value names, int count, const kr_value *values)
+static kr_value compile_inside_as(struct kri_worker *w, kr_value form, kr_value names, int count, const kr_value *values, bool tolerant)
 {
     struct kri_compiler c;
     kri_compiler_init(&c, w, form);
+    c.tolerant = tolerant;
     struct kri_fn *outside = kri_compiler_alloc(&c, sizeof *outside), *f = kri_compiler_alloc(&c, sizeof *f);
     kr_value cls = kri_vector_of(names)->at[0];
     f->parent = outside;
@@ -208,6 +243,25 @@ static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value nam
         fn->captured[i] = values[i];
     compiler_end(&c);
     return kri_value_of(fn);
+}
+
+struct inside {
+    kr_value form, names;
+    int count;
+    const kr_value *values;
+};
+
+static kr_value compile_inside_strictly(struct kri_worker *w, void *arg)
+{
+    const struct inside *a = arg;
+    return compile_inside_as(w, a->form, a->names, a->count, a->values, false);
+}
+
+static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value names, int count, const kr_value *values)
+{
+    struct inside a = {form, names, count, values};
+    kr_value fn;
+    return kri_late_ready(w) && kri_attempt(w, compile_inside_strictly, &a, false, &fn) ? fn : compile_inside_as(w, form, names, count, values, true);
 }
 
 /* ---- macros ---- */
@@ -296,7 +350,7 @@ static bool eval_call(struct kri_worker *w, kr_value form, kr_value f, int *argc
     return true;
 }
 
-static bool situation_holds(struct kri_worker *w, kr_value situations)
+bool kri_situation_holds(struct kri_worker *w, kr_value situations)
 {
     kri_list_length(w, situations); /* for its error, if it is circular */
     for (; kri_is_cons(situations); situations = kri_cdr(situations)) {
@@ -342,7 +396,7 @@ static bool eval_step(struct kri_worker *w, kr_value form, kr_value *value, int 
         if (kri_eq(head, sym->progn) || (kri_eq(head, sym->eval_when) && kri_is_cons(kri_cdr(form)))) {
             kr_value rest = kri_cdr(form);
             if (kri_eq(head, sym->eval_when)) {
-                bool holds = situation_holds(w, kri_car(rest));
+                bool holds = kri_situation_holds(w, kri_car(rest));
                 rest = holds ? kri_cdr(rest) : KRI_NIL;
             }
             kri_form_length(w, rest, form, KRI_E_LISP_FORM);

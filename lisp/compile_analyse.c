@@ -141,7 +141,7 @@ static struct kri_scope *find_variable(struct kri_compiler *c, kr_value symbol, 
  * objects that C code relies on: they go through `slot` and `setslot`, which know them. */
 static bool slot_is_direct(struct kr_vm *vm, kr_value cls, uint32_t slot)
 {
-    unsigned cix = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix);
+    unsigned cix = (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix));
     if (slot >= vm->classes[cix].slots || vm->classes[cix].element != KRI_ELEMENT_NONE || slot > 60000)
         return false;
     while (cix >= KRI_CLASS_BUILTIN_COUNT)
@@ -187,7 +187,7 @@ static struct kri_node *slot_node(struct kri_compiler *c, struct kri_scope *s, k
             n->kid[0] = value;
         return kri_node_seal(n);
     }
-    if (slot == 0 && !value && c->vm->classes[kri_fixnum_value(kri_metaclass_of(s->value)->cix)].element != KRI_ELEMENT_NONE) {
+    if (slot == 0 && !value && c->vm->classes[kri_fixnum_value(kri_slot(&kri_metaclass_of(s->value)->cix))].element != KRI_ELEMENT_NONE) {
         struct kri_node *l = call_node(c, kri_compiler_symbol(c, "LENGTH"), 1); /* a vector's only slot is in its header */
         l->kid[0] = var_node(c, s->var);
         return l;
@@ -840,7 +840,44 @@ static struct kri_node *stepped(struct kri_compiler *c, kr_value form, struct kr
     return node2(c, KRI_N_PROGN, kri_node_seal(enter), kri_node_seal(leave));
 }
 
+static struct kri_node *analyse(struct kri_compiler *c, kr_value form);
+
+struct analysis {
+    struct kri_compiler *c;
+    kr_value form;
+    struct kri_node *node;
+};
+
+static kr_value attempt_analysis(struct kri_worker *w, void *arg)
+{
+    struct analysis *a = arg;
+    (void)w;
+    a->node = analyse(a->c, a->form);
+    return KRI_NIL;
+}
+
 struct kri_node *kri_analyse(struct kri_compiler *c, kr_value form)
+{
+    if (KRI_LIKELY(!c->tolerant) || !kri_is_cons(form))
+        return analyse(c, form);
+    struct analysis a = {c, form, NULL};
+    struct kri_scope *scope = c->scope;
+    struct kri_fn *fn = c->fn;
+    unsigned line = c->line;
+    kr_value condition, here = c->here, outer = c->outer;
+    if (kri_attempt(c->w, attempt_analysis, &a, false, &condition))
+        return a.node;
+    c->scope = scope;
+    c->fn = fn;
+    c->line = line;
+    c->here = here;
+    c->outer = outer;
+    struct kri_node *raise = call_node(c, kri_compiler_symbol(c, "%RAISE-LATE"), 1);
+    raise->kid[0] = kri_node_const(c, condition);
+    return kri_node_seal(raise);
+}
+
+static struct kri_node *analyse(struct kri_compiler *c, kr_value form)
 {
     if (kri_native_exhausted(c->w))
         kri_error(c->w, KRI_E_STACK, KRI_NIL, "forms nested too deeply");
@@ -1336,7 +1373,7 @@ static struct kri_node *form_declare(struct kri_compiler *c, kr_value form, kr_v
 static struct kri_node *form_eval_when(struct kri_compiler *c, kr_value form, kr_value arguments)
 {
     arguments_between(c, form, 1, SIZE_MAX);
-    if (!memq(c->vm->sym.eval, kri_car(arguments)))
+    if (!kri_situation_holds(c->w, kri_car(arguments)))
         return kri_node_const(c, KRI_NIL);
     return kri_analyse_body(c, kri_cdr(arguments), form);
 }
@@ -1363,14 +1400,16 @@ static struct kri_node *defined_function(struct kri_compiler *c, const struct kr
     struct kri_scope *scope = c->scope;
     struct kri_fn *fn = c->fn;
     unsigned line = c->line;
-    kr_value condition;
+    kr_value condition, here = c->here, outer = c->outer;
     if (!kri_late_ready(c->w))
         return closure_node(c, l, form);
-    if (kri_attempt(c->w, attempt_closure, &a, &condition))
+    if (kri_attempt(c->w, attempt_closure, &a, true, &condition))
         return a.node;
     c->scope = scope;
     c->fn = fn;
     c->line = line;
+    c->here = here;
+    c->outer = outer;
     if (l->method)
         return kri_node_const(c, kri_late_method(c->w, l->method_class, l->block_name, l->source, condition));
     return kri_node_const(c, kri_late_function(c->w, l->name, l->source, l->macro, condition));

@@ -237,6 +237,13 @@ void kri_proclaim_special(struct kri_worker *w, kr_value symbol)
 
 /* ---- what the collector sees; the world is stopped ---- */
 
+/* WORDS may be NULL if N is 0. */
+static void mark_words(struct kri_marker *m, kr_value *words, size_t n)
+{
+    if (n > 0)
+        kri_mark_range(m, words, words + n);
+}
+
 static void mark_context(struct kr_context *ctx, struct kri_marker *m)
 {
     kr_value *top = kri_context_top(ctx);
@@ -249,11 +256,11 @@ static void mark_context(struct kr_context *ctx, struct kri_marker *m)
     }
     if (ctx->spare)
         memset(ctx->spare->slot, 0, ctx->spare->words * sizeof(kr_value));
-    kri_mark_range(m, ctx->dynamic, ctx->dynamic + ctx->dynamic_size);
-    kri_mark_range(m, ctx->locals, ctx->locals + kri_load_relaxed(&ctx->locals_count));
+    mark_words(m, ctx->dynamic, ctx->dynamic_size);
+    mark_words(m, ctx->locals, kri_load_relaxed(&ctx->locals_count));
     kri_mark_value(m, ctx->thrown_tag);
     kri_mark_value(m, ctx->thrown_value);
-    kri_mark_range(m, ctx->held, ctx->held + ctx->held_count);
+    mark_words(m, ctx->held, ctx->held_count);
     kri_mark_value(m, ctx->unwind_value);
     kri_mark_value(m, ctx->thread);
     kri_mark_value(m, ctx->condition);

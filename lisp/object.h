@@ -34,7 +34,7 @@ struct kri_class {
     uint16_t slots;           /* values after the header (instances), inherited ones included */
     uint8_t element;          /* enum kri_element */
     int32_t fixed_size;       /* vector classes with :size; else -1 */
-    bool superseded;          /* the class was redefined: `methods` below serve the instances of this index */
+    kri_atomic superseded;    /* true: the class was redefined, and `methods`, set before, serve the instances of this index */
     kr_value methods;
 };
 

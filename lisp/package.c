@@ -257,11 +257,13 @@ static kr_value property(struct kri_worker *w, kr_value plist, kr_value key)
     return KRI_NIL;
 }
 
-kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key)
+kr_value kri_property(struct kri_worker *w, kr_value object, kr_value key)
 {
     struct kri_cell *cell;
-    return kri_cdr(property(w, kri_slot(plist_of(w, object, &cell)), key));
+    return property(w, kri_slot(plist_of(w, object, &cell)), key);
 }
+
+kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key) { return kri_cdr(kri_property(w, object, key)); }
 
 void kri_putprop(struct kri_worker *w, kr_value object, kr_value value, kr_value key)
 {

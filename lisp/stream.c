@@ -32,6 +32,8 @@ void kri_text_reserve(struct kri_worker *w, struct kri_text *t, size_t more)
 
 void kri_text_write(struct kri_worker *w, struct kri_text *t, const char *data, size_t n)
 {
+    if (n == 0)
+        return; /* DATA may be NULL */
     kri_text_reserve(w, t, n);
     memcpy(t->p + t->n, data, n);
     t->n += n;

@@ -43,7 +43,8 @@ struct kr_vm {
     struct kri_callback *callbacks;   /* C functions that call Lisp; guarded by lock */
     struct kr_ref *refs;              /* handles; guarded by lock */
     kr_value roots;                   /* list of values kept for the VM's life */
-    kr_value finalizers;              /* list of (weak-pointer address . function); guarded by lock */
+    kr_value finalizers;              /* functions by address (builtin_system.c); guarded by lock */
+    size_t finalizer_count;           /* how many; guarded by lock */
     void *threads;                    /* lisp/builtin_thread.c */
     struct kri_profile *profile;      /* lisp/profile.c; NULL until one is made */
     unsigned max_threads;
@@ -186,6 +187,9 @@ static inline bool kri_is_float(kr_value v)
 }
 double kri_float_value_slow(kr_value v);
 static inline double kri_float_value(kr_value v) { return kri_is_flonum(v) ? kri_flonum_value(v) : kri_float_value_slow(v); }
+/* Is V an instance of a class below cons? Those are conses to Lisp (car, consp), but not to C code. */
+bool kri_is_cons_subclass(struct kr_vm *vm, kr_value v);
+static inline bool kri_is_consp(struct kr_vm *vm, kr_value v) { return kri_is_cons(v) || kri_is_cons_subclass(vm, v); }
 static inline bool kri_is_symbol(kr_value v) /* NIL is one */
 {
     return kri_is_nil(v) || kri_has_class(v, KRI_CLASS_SYMBOL);
@@ -250,6 +254,7 @@ void kri_set_function(struct kri_worker *w, kr_value symbol, kr_value fn);
 static inline kr_value kri_symbol_function(struct kr_vm *vm, kr_value sym) { return kri_slot(&kri_symbol_of(vm, sym)->function); }
 bool kri_fboundp(struct kr_vm *vm, kr_value sym);
 kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key);        /* property, NIL without */
+kr_value kri_property(struct kri_worker *w, kr_value object, kr_value key);   /* (key . property), NIL without */
 void kri_putprop(struct kri_worker *w, kr_value object, kr_value value, kr_value key);
 
 /* ---- numbers (lisp/number.c): the generic operations behind the fast paths; they raise NO_NUMBER and kin ---- */
