@@ -334,6 +334,7 @@ static void release_world(struct kr_context *ctx)
 static void release_vm(struct kr_vm *vm)
 {
     kri_callbacks_free(vm);
+    kri_foreign_objects_free(vm);
     for (struct kr_ref *r = vm->refs, *next; r; r = next) {
         next = r->next;
         kri_forget(r);

@@ -1,6 +1,7 @@
 /* load.c -- loading source files, form by form, and finding them. Modules: lib/core/module.l. */
 #include "lisp/load.h"
 #include <errno.h>
+#include <stdio.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -56,6 +57,22 @@ struct loading {
     struct kri_positions *positions; /* of whoever loads this */
 };
 
+/* EusLisp evaluates the form all the same, so that programs have lived with it. */
+static void warn_unclosed(struct kri_worker *w, kr_value path)
+{
+    unsigned line = kri_positions_unclosed_line(w);
+    struct kri_text t;
+    char text[160];
+    if (line == 0)
+        return;
+    kri_text_init(&t);
+    snprintf(text, sizeof text, ";; warning: the list that begins in line %u is not closed, but the file ends: ", line);
+    kri_text_puts(w, &t, text);
+    kri_text_puts(w, &t, kri_path_text(path));
+    kri_text_putc(w, &t, '\n');
+    kri_stream_write(w, kri_special(w, w->vm->sym.error_output), t.p, t.n);
+}
+
 static kr_value load_forms(struct kri_worker *w, void *arg)
 {
     struct loading *l = arg;
@@ -67,6 +84,7 @@ static kr_value load_forms(struct kri_worker *w, void *arg)
         kri_positions_begin(w);
         kr_value form = kri_read(w, l->stream, false, KRI_IMMEDIATE(KRI_IMM_EOF));
         kri_positions_freeze(w); /* what the form itself reads is not part of it */
+        warn_unclosed(w, l->path);
         if (kri_eq(form, KRI_IMMEDIATE(KRI_IMM_EOF))) {
             kri_positions_end(w);
             return w->vm->sym.t;

@@ -43,6 +43,7 @@ struct kr_vm {
     struct kri_native_instance *natives; /* modules of native code; guarded by lock, entries stay until the end */
     kri_atomic ffcall;                /* const struct kri_ffcall *, or 0: the module for foreign calls (lisp/foreign_call.c) */
     kri_atomic c_type_names;          /* elements of the vector of type keywords, or 0 (lisp/foreign_type.c) */
+    struct kri_foreign_object *foreign_objects; /* shared objects that were loaded; guarded by lock */
     struct kri_callback *callbacks;   /* C functions that call Lisp; guarded by lock */
     struct kr_ref *refs;              /* handles; guarded by lock */
     kr_value roots;                   /* list of values kept for the VM's life */
