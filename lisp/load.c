@@ -52,6 +52,7 @@ int kri_open_file(struct kri_worker *w, kr_value path, int flags, int mode)
 
 struct loading {
     kr_value path, stream, package;
+    kr_value value; /* of the last form */
     bool print;
     struct kri_positions *positions; /* of whoever loads this */
 };
@@ -88,7 +89,7 @@ static kr_value load_forms(struct kri_worker *w, void *arg)
             kri_positions_end(w);
             return w->vm->sym.t;
         }
-        kr_value v = kri_eval(w, form);
+        kr_value v = l->value = kri_eval(w, form);
         kri_positions_end(w);
         if (l->print) {
             kri_print(w, v, KRI_NIL, true);
@@ -127,6 +128,13 @@ static void load_open(struct kri_worker *w, int fd, kr_value path, kr_value pack
     struct loading l = {.path = path, .package = package, .print = print, .positions = w->ctx->positions};
     l.stream = fd < 0 ? KRI_NIL : kri_make_fd_stream(w, fd, path, true, 0);
     kri_unwind_protect(w, bind_package, &l, end_loading);
+}
+
+kr_value kri_load_stream(struct kri_worker *w, kr_value stream, kr_value path)
+{
+    struct loading l = {.path = path, .stream = stream, .package = kri_special(w, w->vm->sym.package), .positions = w->ctx->positions};
+    kri_unwind_protect(w, bind_package, &l, end_loading);
+    return l.value;
 }
 
 void kri_load_path(struct kri_worker *w, const char *path)
