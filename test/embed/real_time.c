@@ -1,6 +1,7 @@
 /* real_time.c -- channels: a thread that never waits and Lisp exchange vectors and structs; nothing is torn, lost or reordered. */
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
 #include "embed.h"
@@ -25,14 +26,16 @@ static const kr_rt_field fields[] = {
 };
 
 static kr_rt *newest, *queue, *commands;
-static volatile bool done;
+static atomic_bool done;
 
 /* Every vector has equal elements: a torn one would not. */
 static void *control(void *arg)
 {
     (void)arg;
     double command[2], last = 0;
-    for (int i = 1; i <= ROUNDS || !done; i++) {
+    bool over = false;
+    for (int i = 1; i <= ROUNDS || !over; i++) {
+        over = done; /* before the look at the commands: all have come then */
         double *d = kr_rt_back(newest);
         for (int k = 0; k < 8; k++)
             d[k] = i;
