@@ -121,6 +121,14 @@ $B/test/embed/%: test/embed/%.c test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CC) $(KR_CFLAGS) -Ilisp -o $@ $(filter %.c %.a,$^) $(LIBS)
 
+# The example programs, as a host outside the tree would compile them: C11, and warnings are errors.
+$B/examples/%: doc/examples/%.c lisp/karakuri.h $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@ $< $B/libkarakuri.a $(LIBS)
+$B/test/embed/%: test/embed/%.cc test/embed/embed.h $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Wpedantic -pthread $(CFLAGS_$(MODE)) -Ilisp -o $@ $(filter %.cc %.a,$^) $(LIBS)
+
 # The target for libFuzzer: make CC=clang MODE=fuzz build/fuzz/test/fuzz/target
 $B/test/fuzz/target: test/fuzz/target.c $B/libkarakuri.a
 	@mkdir -p $(@D)

@@ -315,6 +315,10 @@ static kr_value take_finalizers(struct kri_worker *w, uintptr_t address)
 
 void kri_run_finalizer(struct kri_worker *w, kr_value v)
 {
+    if (kri_has_class(v, KRI_CLASS_FOREIGN)) {
+        kri_foreign_finalize(w, v);
+        return;
+    }
     for (kr_value l = take_finalizers(w, v.w); kri_is_cons(l); l = kri_cdr(l))
         kri_call1(w, kri_cdr(kri_car(l)), v);
     if (kri_is_stream(w->vm, v))

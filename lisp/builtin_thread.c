@@ -192,6 +192,7 @@ static KRI_NOINLINE void *run_thread(struct pool_thread *p, void *base)
     kri_lock(w, &vm->contexts_lock); /* signal.c looks for it there */
     ctx->thread = p->object;
     kri_unlock(&vm->contexts_lock);
+    kri_thread_started(ctx);
     kri_lock(w, &t->lock);
     p->ctx = ctx;
     p->kernel = gettid();
@@ -208,6 +209,7 @@ static KRI_NOINLINE void *run_thread(struct pool_thread *p, void *base)
             break;
         kr_value result;
         bool ok = kri_protect(w, run_job, p, &result);
+        kri_budget_drop(ctx);
         kri_release_locks(w);
         struct kri_thread *cell = thread_cell(p->object);
         kri_store(w, &cell->head, &cell->result, result);
@@ -383,6 +385,7 @@ static kr_value hand_out(struct kri_worker *w, int argc, kr_value *argv, bool re
         }
         to->dynamic[index] = KRI_NIL;
     }
+    kri_budget_inherit(from, to);
     kr_value object = p->object;
     kri_lock(w, &t->lock);
     p->state = THREAD_REQUESTED;

@@ -81,7 +81,7 @@ kr_value kri_compiler_form(const struct kri_compiler *c) { return kri_is_nil(c->
 
 static void compiler_end(struct kri_compiler *c) { c->w->ctx->compiler = c->outside; }
 
-static kr_value finish(struct kri_compiler *c, struct kri_fn *f)
+kr_value kri_compiler_finish(struct kri_compiler *c, struct kri_fn *f)
 {
     kri_generate(c, f);
     kr_value fn = kri_function_make(c, f);
@@ -99,7 +99,7 @@ static kr_value compile_form(struct kri_worker *w, kr_value form, bool tolerant)
     c.fn = f;
     f->body = kri_analyse(&c, form);
     f->line = c.line;
-    return finish(&c, f);
+    return kri_compiler_finish(&c, f);
 }
 
 struct form {
@@ -131,7 +131,7 @@ kr_value kri_compile_tolerant(struct kri_worker *w, kr_value cls, kr_value name,
         l.method = true;
         l.method_class = cls;
     }
-    return finish(&c, kri_analyse_lambda(&c, &l, source));
+    return kri_compiler_finish(&c, kri_analyse_lambda(&c, &l, source));
 }
 
 static kr_value compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda, bool stepping)
@@ -144,7 +144,7 @@ static kr_value compile_lambda(struct kri_worker *w, kr_value name, kr_value lam
     kr_value rest = kri_cdr(lambda);
     struct kri_lambda l = {.name = name, .lambda_list = kri_car(rest), .body = kri_cdr(rest), .source = lambda,
                            .block = kri_is_nil(name) ? KRI_LAMBDA_NIL_BLOCK : KRI_LAMBDA_BLOCK, .block_name = name};
-    return finish(&c, kri_analyse_lambda(&c, &l, lambda));
+    return kri_compiler_finish(&c, kri_analyse_lambda(&c, &l, lambda));
 }
 
 kr_value kri_compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda) { return compile_lambda(w, name, lambda, false); }
@@ -157,7 +157,7 @@ kr_value kri_compile_method(struct kri_worker *w, kr_value cls, kr_value selecto
     kr_value name = kri_keep(&c, kri_list(w, 2, kri_slot(&kri_metaclass_of(cls)->name), selector));
     struct kri_lambda l = {.name = name, .lambda_list = lambda_list, .body = body, .source = source, .method = true,
                            .method_class = cls, .block = KRI_LAMBDA_BLOCK, .block_name = selector};
-    return finish(&c, kri_analyse_lambda(&c, &l, source));
+    return kri_compiler_finish(&c, kri_analyse_lambda(&c, &l, source));
 }
 
 /* A global function or macro outside any lexical scope: no wrapper is compiled. */
@@ -170,7 +170,7 @@ static kr_value compile_definition(struct kri_worker *w, kr_value name, kr_value
     c.line = kri_position_line(w, form);
     struct kri_lambda l = {.name = name, .lambda_list = kri_car(rest), .body = kri_cdr(rest), .source = source, .macro = macro,
                            .block = KRI_LAMBDA_BLOCK, .block_name = name};
-    return finish(&c, kri_analyse_lambda(&c, &l, form));
+    return kri_compiler_finish(&c, kri_analyse_lambda(&c, &l, form));
 }
 
 struct definition {

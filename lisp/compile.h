@@ -226,6 +226,8 @@ static inline kr_value kri_keep(struct kri_compiler *c, kr_value v)
         c->keep = kri_cons(c->w, v, c->keep);
     return v;
 }
+/* The code of F, the whole of what C compiles; C is not the one at work any more. */
+kr_value kri_compiler_finish(struct kri_compiler *c, struct kri_fn *f);
 /* The symbol LISP::NAME. */
 kr_value kri_compiler_symbol(struct kri_compiler *c, const char *name);
 /* Elements of a proper list; raises CODE for a dotted one, CIRCULAR for a cycle. */

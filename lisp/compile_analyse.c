@@ -1304,9 +1304,7 @@ static kr_value compile_macro(struct kri_compiler *outer, kr_value name, kr_valu
     c.line = outer->line;
     struct kri_lambda l = {.name = name, .lambda_list = second(definition), .body = cddr(definition), .source = lambda_of(&c, definition),
                            .macro = true, .block = KRI_LAMBDA_BLOCK, .block_name = name};
-    struct kri_fn *f = kri_analyse_lambda(&c, &l, definition);
-    kri_generate(&c, f);
-    return kri_function_make(&c, f);
+    return kri_compiler_finish(&c, kri_analyse_lambda(&c, &l, definition));
 }
 
 static struct kri_node *form_macrolet(struct kri_compiler *c, kr_value form, kr_value arguments)

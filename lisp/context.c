@@ -1,5 +1,6 @@
 /* context.c -- Lisp stacks, dynamic bindings, and what the collector finds in them. */
 #include <stdlib.h>
+#include "lisp/host.h"
 #include "lisp/vm.h"
 #include "lisp/interp.h"
 #include "lisp/native.h"
@@ -108,26 +109,6 @@ kr_value *kri_stack_reserve(struct kri_worker *w, size_t words)
     return top;
 }
 
-/* The contexts that this thread attached, the last one first. */
-static _Thread_local struct kr_context *here;
-
-struct kr_context *kri_context_here(const struct kr_vm *vm)
-{
-    struct kr_context *ctx = here;
-    while (ctx && ctx->vm != vm)
-        ctx = ctx->below;
-    return ctx;
-}
-
-static void forget_here(struct kr_context *ctx)
-{
-    for (struct kr_context **p = &here; *p; p = &(*p)->below)
-        if (*p == ctx) {
-            *p = ctx->below;
-            return;
-        }
-}
-
 struct kr_context *kri_context_new(struct kr_vm *vm)
 {
     struct kr_context *ctx = calloc(1, sizeof *ctx);
@@ -153,15 +134,12 @@ struct kr_context *kri_context_new(struct kr_vm *vm)
         ctx->next->prev = ctx;
     vm->contexts = ctx;
     pthread_mutex_unlock(&vm->contexts_lock);
-    ctx->below = here;
-    here = ctx;
     return ctx;
 }
 
 void kri_context_free(struct kr_context *ctx)
 {
     struct kr_vm *vm = ctx->vm;
-    forget_here(ctx);
     pthread_mutex_lock(&vm->contexts_lock);
     if (ctx->next)
         ctx->next->prev = ctx->prev;
@@ -178,7 +156,8 @@ void kri_context_free(struct kr_context *ctx)
     free(ctx->dynamic);
     free(ctx->locals);
     free(ctx->held);
-    free(ctx);
+    free(ctx->names);
+    kri_forget(ctx);
 }
 
 /* ---- special variables ---- */

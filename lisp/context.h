@@ -12,6 +12,7 @@
 #ifndef KRI_LISP_CONTEXT_H
 #define KRI_LISP_CONTEXT_H
 
+#include <pthread.h>
 #include "lisp/object.h"
 
 enum { KRI_FRAME_LINK = 3, KRI_HANDLER_WORDS = 4, KRI_SEGMENT_WORDS = 8192, KRI_FRAME_SLACK = 64,
@@ -35,7 +36,11 @@ enum kri_handler_kind {
     KRI_HANDLER_RETURN,   /* a frame goes on behind its call with the value; [2] the vector that the entry lies in */
 };
 
+struct kri_name;
+struct kri_budget;
+
 struct kr_context {
+    size_t alive;                     /* KRI_ALIVE; the first word, for misuse.c */
     struct kri_worker *worker;
     struct kr_vm *vm;
     struct kri_segment *segment;      /* the newest */
@@ -81,7 +86,16 @@ struct kr_context {
     struct kri_compiler *compiler;    /* the compilation that runs, NULL while its macros do */
     unsigned depth;                   /* nested entries from C */
 
-    struct kr_context *below;         /* the contexts of this kernel thread: kri_context_here */
+    struct kri_name *names;           /* symbols by what C programs call them (lisp/api_name.c) */
+    size_t names_epoch;
+
+    kri_atomic budget;                /* struct kri_budget *: what runs here keeps within it, or 0 (lisp/budget.c) */
+    bool budget_told;                 /* its condition was raised here */
+    bool budget_own;                  /* kr_budget_begin was called here */
+    bool telling;                     /* the host's hook for errors runs */
+    bool automatic;                   /* attached by kr_current */
+    pthread_t owner;                  /* the thread that may use it */
+
     struct kr_context *next, *prev;   /* all contexts of the VM; guarded by vm->contexts_lock */
 };
 

@@ -124,7 +124,7 @@ static bool is_evaluator(struct kri_worker *w, kr_value name)
 {
     const struct kri_symbols *s = &w->vm->sym;
     return kri_eq(name, s->eval) || kri_eq(name, s->eval_in) || kri_eq(name, s->load) || kri_eq(name, s->evaluate_entry) ||
-           kri_eq(name, s->evaluate_text);
+           kri_eq(name, s->evaluate_text) || kri_eq(name, s->start) || kri_eq(name, s->run_arguments);
 }
 
 static kr_value quoted(struct kri_worker *w, kr_value v)

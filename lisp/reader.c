@@ -101,7 +101,7 @@ struct reader {
     bool unresolved;         /* such a record was handed out */
     bool data;               /* inf and nan are numbers, as they are printed; in a program's source they are symbols */
     bool suppress;           /* skipping a form under #+ or #- */
-    bool closes_at_end;      /* a string: an open list ends with it */
+    bool closes_at_end;      /* a string, or a file being loaded: an open list ends with it */
     bool user;               /* a user-made stream */
     unsigned line;           /* of the item being read */
     kr_value state;          /* the *reader-state* this read continues, or NIL */
@@ -414,6 +414,7 @@ struct kri_positions {
     } *at;
     size_t size, count;
     unsigned form_line;
+    unsigned unclosed_line;  /* where a list began that the end of the file closed, or 0 */
     bool frozen;
 };
 
@@ -435,6 +436,8 @@ void kri_positions_end(struct kri_worker *w)
     free(p->at);
     free(p);
 }
+
+unsigned kri_positions_unclosed_line(struct kri_worker *w) { return w->ctx->positions ? w->ctx->positions->unclosed_line : 0; }
 
 static struct place *position_place(struct place *at, size_t size, uintptr_t cons)
 {
@@ -494,8 +497,11 @@ static kr_value read_list(struct reader *r, int close)
     for (;;) {
         int c = skip_space(r);
         if (c < 0) {
-            if (r->closes_at_end)
+            if (r->closes_at_end) {
+                if (w->ctx->positions)
+                    w->ctx->positions->unclosed_line = line; /* of the outermost list in the end */
                 break;
+            }
             end_error(r, "end of input in a list that began here", line);
         }
         if (c == close)
@@ -923,7 +929,7 @@ static kr_value read_character(struct reader *r)
         const char *name;
         int code;
     } names[] = {{"SPACE", 32}, {"NEWLINE", 10}, {"TAB", 9}, {"RETURN", 13}, {"LINEFEED", 10}, {"PAGE", 12}, {"BACKSPACE", 8},
-                 {"RUBOUT", 127}, {"NULL", 0}, {"NUL", 0}, {"ESC", 27}, {"ESCAPE", 27}, {"BELL", 7}, {"DELETE", 127}, {"FORMFEED", 12}};
+                 {"RUBOUT", 127}, {"LPAREN", 40}, {"RPAREN", 41}, {"NULL", 0}, {"NUL", 0}, {"ESC", 27}, {"ESCAPE", 27}, {"BELL", 7}, {"DELETE", 127}, {"FORMFEED", 12}};
     struct kri_text *text = &r->text;
     int c = get(r);
     if (c < 0)
@@ -1563,7 +1569,7 @@ static void setup(struct reader *r, struct kri_worker *w, kr_value stream, int d
         r->own.line = 1;
         r->st = &r->own;
     }
-    r->closes_at_end = !r->user && r->st->kind == KRI_STREAM_STRING;
+    r->closes_at_end = !r->user && (r->st->kind == KRI_STREAM_STRING || (w->ctx->positions && !w->ctx->positions->frozen));
     kr_value base = kri_special(w, vm->sym.read_base);
     r->base = kri_is_fixnum(base) && kri_fixnum_value(base) >= 2 && kri_fixnum_value(base) <= 36 ? (int)kri_fixnum_value(base) : 10;
     kri_text_init(&r->text);
@@ -1923,7 +1929,7 @@ static kr_value macro_entry(struct kri_worker *w, kr_value fn)
     for (int i = 1; kri_is_pointer(fn) && kri_is_symbol(fn) && i < NATIVE_COUNT; i++)
         if (kri_eq(macro_value(w, kri_fixnum(i)), fn))
             return kri_fixnum(i);
-    if (!kri_is_nil(fn))
+    if (!kri_is_nil(fn) && !kri_has_class(fn, KRI_CLASS_SYMBOL)) /* what a symbol names may be defined later */
         kri_coerce_function(w, fn);
     return fn;
 }

@@ -15,6 +15,8 @@ kr_value kri_read_recursive(struct kri_worker *w, kr_value stream, bool eof_erro
 kr_value kri_read_delimited(struct kri_worker *w, kr_value stream, int delimiter);
 /* The line at which the outermost form being read between kri_positions_begin and _end began; 0 outside. */
 unsigned kri_positions_form_line(struct kri_worker *w);
+/* The line of the list that the end of the file closed, as EusLisp has it do; 0: none. */
+unsigned kri_positions_unclosed_line(struct kri_worker *w);
 /* The form has been read: what else is read until kri_positions_end notes no lines. */
 void kri_positions_freeze(struct kri_worker *w);
 /* "a/b.c" to a pathname and back (lisp/pathname.c). */

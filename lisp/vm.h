@@ -16,6 +16,10 @@ struct kri_symbols {
 };
 
 struct kr_vm {
+    size_t alive;                     /* KRI_ALIVE; the first word, for misuse.c */
+    struct kri_host *host;            /* what the host configured: hooks and kin; constant (lisp/host.h) */
+    kri_atomic denied;                /* KR_FILES and kin: what Lisp is kept from (lisp/capability.c) */
+    kri_atomic names_epoch;           /* bumped when a name may mean another symbol: uninterned, imported ... */
     struct kri_heap *heap;
     struct kri_class *classes;        /* 65,536 entries reserved; grown under `lock`, entries constant once published */
     kri_atomic class_count;
@@ -23,7 +27,7 @@ struct kr_vm {
     kr_value nil_symbol;              /* the record of NIL: its class, property list, name */
     kr_value undefined;               /* what the function cell of an undefined function holds */
     kr_value entry_function;          /* the function of pseudo-frames: bottom of a stack, entry from C, segment link */
-    kr_value stack_condition, memory_condition; /* made beforehand, for when nothing can be made */
+    kr_value stack_condition, memory_condition, budget_condition; /* made beforehand, for when nothing can be made */
     kr_value condition_classes;       /* alist: code -> class, set by lib/core (lisp::%set-condition-classes) */
     kr_value error_handler;           /* lisp::install-error-handler's; NIL: none */
     kr_value pkg_lisp, pkg_user, pkg_keyword, pkg_system, pkg_unix, pkg_compiler;
@@ -39,6 +43,7 @@ struct kr_vm {
     struct kri_native_instance *natives; /* modules of native code; guarded by lock, entries stay until the end */
     kri_atomic ffcall;                /* const struct kri_ffcall *, or 0: the module for foreign calls (lisp/foreign_call.c) */
     kri_atomic c_type_names;          /* elements of the vector of type keywords, or 0 (lisp/foreign_type.c) */
+    struct kri_foreign_object *foreign_objects; /* shared objects that were loaded; guarded by lock */
     struct kri_callback *callbacks;   /* C functions that call Lisp; guarded by lock */
     struct kr_ref *refs;              /* handles; guarded by lock */
     kr_value roots;                   /* list of values kept for the VM's life */

@@ -261,6 +261,8 @@ void kri_poll_slow(struct kri_worker *w)
         hooks->after_gc(w);
     if (take_request(w, KRI_REQUEST_INTERRUPT) && hooks->interrupt)
         hooks->interrupt(w);
+    if (take_request(w, KRI_REQUEST_BUDGET) && hooks->budget)
+        hooks->budget(w);
     if (take_request(w, KRI_REQUEST_SIGNAL) && hooks->signal)
         hooks->signal(w);
 }

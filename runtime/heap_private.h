@@ -59,6 +59,8 @@ struct kri_local_base {
 struct kri_worker_gc {
     struct kri_worker *worker;
     struct kri_local_base base;
+    size_t limit_bytes;                       /* this worker's own limit of the heap; 0: none. Owner only */
+    bool forbidden;                           /* no allocation from here; owner only */
 
     /* -- gate, worker and mark half: fields below are theirs -- */
     void *native_base;                        /* highest address of the native stack that may hold values */

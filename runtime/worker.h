@@ -59,6 +59,7 @@ enum kri_request {
     KRI_REQUEST_HOOK = 4,       /* after-collection work (finalizers, *gc-hook*) waits: hooks.after_gc */
     KRI_REQUEST_SAMPLE = 16,    /* hooks.sample is called at the next poll */
     KRI_REQUEST_SIGNAL = 8,     /* a signal of the system waits for its handler in Lisp: hooks.signal */
+    KRI_REQUEST_BUDGET = 32,    /* what this worker runs has used up its time or memory: hooks.budget */
 };
 
 /* Attach the calling kernel thread to HEAP as a worker, inside the gate. NATIVE_BASE is the highest address of the native
