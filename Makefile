@@ -1,5 +1,5 @@
 # Karakuri. make · make run · make bench · make test · make check · make soak · make install
-# MODE=release|debug|asan|tsan chooses the build; products lie in build/MODE, the executable also at bin/karakuri.
+# MODE=release|debug|asan|tsan|fuzz chooses the build; products lie in build/MODE, the executable also at bin/karakuri.
 
 MODE    ?= release
 PREFIX  ?= /usr/local
@@ -15,6 +15,7 @@ CFLAGS_release := -O2 -g
 CFLAGS_debug   := -O0 -g -DKRI_DEBUG
 CFLAGS_asan    := -O1 -g -DKRI_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_tsan    := -O1 -g -DKRI_DEBUG -fsanitize=thread
+CFLAGS_fuzz    := -O1 -g -DKRI_DEBUG -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_stores  := -O1 -g -DKRI_DEBUG -DKRI_CHECK_STORES
 KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -pthread -I. $(CFLAGS_$(MODE)) \
              -DKRI_LIBRARY='"$(PREFIX)/share/karakuri"' $(CFLAGS)
@@ -119,6 +120,19 @@ $B/test/unit/%: test/unit/%.c $B/libkarakuri.a
 $B/test/embed/%: test/embed/%.c test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CC) $(KR_CFLAGS) -Ilisp -o $@ $(filter %.c %.a,$^) $(LIBS)
+
+# The example programs, as a host outside the tree would compile them: C11, and warnings are errors.
+$B/examples/%: doc/examples/%.c lisp/karakuri.h $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@ $< $B/libkarakuri.a $(LIBS)
+$B/test/embed/%: test/embed/%.cc test/embed/embed.h $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Wpedantic -pthread $(CFLAGS_$(MODE)) -Ilisp -o $@ $(filter %.cc %.a,$^) $(LIBS)
+
+# The target for libFuzzer: make CC=clang MODE=fuzz build/fuzz/test/fuzz/target
+$B/test/fuzz/target: test/fuzz/target.c $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CC) $(KR_CFLAGS) -fsanitize=fuzzer -Ilisp -o $@ $^ $(LIBS)
 
 lint: $B/libkarakuri.a
 	! grep -n '#include "lisp/' runtime/*.[ch]

@@ -1,58 +1,17 @@
-/* api.c -- karakuri.h: the host's side. Between two calls a host is outside the gate; values it was given live in the
- * context's list of locals. */
+/* api.c -- karakuri.h: scopes, handles, evaluation, calls, interruption. Between two calls a host is outside the gate; values it was
+ * given live in the context's list of locals. */
 #include <stdlib.h>
-#include "lisp/init.h"
-#include "lisp/number.h"
+#include "lisp/api.h"
+#include "lisp/load.h"
 #include "lisp/stream.h"
 
 int kr_abi_version(void) { return KR_ABI_VERSION; }
-kr_vm *kr_context_vm(kr_context *ctx) { return ctx->vm; }
-
-/* ---- in and out of the gate ---- */
-
-/* Whether the caller was outside, as hosts are (a kr_function that Lisp called is inside already); and what of its native
- * stack is answered for meanwhile: something if it came through kr_blocking. */
-struct visit {
-    bool entered;
-    void *native_top;
-};
-
-static struct visit enter(kr_context *ctx)
-{
-    struct visit v = {.entered = !kri_inside(ctx->worker)};
-    if (v.entered)
-        v.native_top = kri_gate_enter_host(ctx->worker);
-    return v;
-}
-
-static void leave(kr_context *ctx, struct visit v)
-{
-    if (v.entered)
-        kri_gate_leave_to(ctx->worker, v.native_top);
-}
-
-kr_context *kr_attach(kr_vm *vm)
-{
-    kr_context *ctx = kri_attach(vm, NULL);
-    if (ctx)
-        kri_gate_leave_host(ctx->worker);
-    return ctx;
-}
-
-void kr_detach(kr_context *ctx)
-{
-    enter(ctx);
-    kri_release_locks(ctx->worker);
-    kri_detach(ctx);
-}
+const char *kr_version(void) { return KR_VERSION; }
 
 /* ---- keeping values ---- */
 
-/* Room for one more. Whoever runs Lisp asks before it does, so that a result never gets lost for want of a place. */
-static bool reserve_local(kr_context *ctx)
+bool kri_reserve_local_slow(kr_context *ctx)
 {
-    if (kri_load_relaxed(&ctx->locals_count) < ctx->locals_size)
-        return true;
     size_t size = ctx->locals_size ? 2 * ctx->locals_size : 64;
     kr_value *l = realloc(ctx->locals, size * sizeof *l);
     if (!l)
@@ -62,21 +21,29 @@ static bool reserve_local(kr_context *ctx)
     return true;
 }
 
-/* Inside the gate, with room. */
-static kr_value local(kr_context *ctx, kr_value v)
+bool kri_hand_out(kr_context *ctx, kr_value v, kr_value *out)
 {
-    size_t n = kri_load_relaxed(&ctx->locals_count);
+    *out = v;
     if (!kri_is_pointer(v))
-        return v;
-    ctx->locals[n] = v;
-    kri_store_relaxed(&ctx->locals_count, n + 1);
-    return v;
+        return true;
+    struct kri_visit visit = kri_visit_begin(ctx);
+    bool room = kri_reserve_local(ctx);
+    *out = room ? kri_local(ctx, v) : KRI_NIL;
+    kri_visit_end(ctx, visit);
+    return room;
 }
 
-size_t kr_scope_begin(kr_context *ctx) { return kri_load_relaxed(&ctx->locals_count); }
+size_t kr_scope_begin(kr_context *ctx)
+{
+    KRI_CHECK_CONTEXT(ctx);
+    return kri_load_relaxed(&ctx->locals_count);
+}
 
 void kr_scope_end(kr_context *ctx, size_t scope)
 {
+    KRI_CHECK_CONTEXT(ctx);
+    if (kri_is_checking() && scope > kri_load_relaxed(&ctx->locals_count))
+        kri_misuse(ctx->vm, __func__, "this scope has ended already, or an enclosing one has");
     if (scope <= kri_load_relaxed(&ctx->locals_count))
         kri_store_relaxed(&ctx->locals_count, scope);
 }
@@ -84,29 +51,42 @@ void kr_scope_end(kr_context *ctx, size_t scope)
 kr_ref *kr_ref_new(kr_context *ctx, kr_value v)
 {
     struct kr_vm *vm = ctx->vm;
+    KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_VALUE(ctx, v, 2);
     kr_ref *r = malloc(sizeof *r);
     if (!r)
         return NULL;
-    struct visit visit = enter(ctx);
-    *r = (kr_ref){.value = v, .vm = vm};
+    struct kri_visit visit = kri_visit_begin(ctx);
+    *r = (kr_ref){.alive = KRI_ALIVE, .value = v, .vm = vm};
     kri_lock(ctx->worker, &vm->lock);
     r->next = vm->refs;
     if (r->next)
         r->next->prev = r;
     vm->refs = r;
     kri_unlock(&vm->lock);
-    leave(ctx, visit);
+    kri_visit_end(ctx, visit);
     return r;
 }
 
-kr_value kr_ref_value(const kr_ref *ref) { return ref->value; }
+kr_value kr_ref_value(const kr_ref *ref)
+{
+    if (kri_is_checking())
+        kri_check_ref(ref, __func__);
+    return ref->value;
+}
 
 void kr_unref(kr_context *ctx, kr_ref *ref)
 {
     struct kr_vm *vm = ctx->vm;
     if (!ref)
         return;
-    struct visit visit = enter(ctx);
+    KRI_CHECK_CONTEXT(ctx);
+    if (kri_is_checking()) {
+        kri_check_ref(ref, __func__);
+        if (ref->vm != vm)
+            kri_misuse(vm, __func__, "this handle is another VM's");
+    }
+    struct kri_visit visit = kri_visit_begin(ctx);
     kri_lock(ctx->worker, &vm->lock);
     if (ref->next)
         ref->next->prev = ref->prev;
@@ -115,16 +95,14 @@ void kr_unref(kr_context *ctx, kr_ref *ref)
     else
         vm->refs = ref->next;
     kri_unlock(&vm->lock);
-    leave(ctx, visit);
-    free(ref);
+    kri_visit_end(ctx, visit);
+    kri_forget(ref);
 }
 
 /* ---- protected calls ---- */
 
-typedef kr_value protected_function(struct kri_worker *w, void *arg);
-
 struct shielded {
-    protected_function *f;
+    kri_protected *f;
     void *arg;
 };
 
@@ -136,25 +114,32 @@ static kr_value call_shielded(struct kri_worker *w, void *arg)
     return kri_with_binding(w, w->vm->sym.handler_clusters, KRI_NIL, s->f, s->arg);
 }
 
-static kr_status protected_call(kr_context *ctx, protected_function *f, void *arg, kr_value *out)
+kr_status kri_protected_call(kr_context *ctx, kri_protected *f, void *arg, kr_value *out)
 {
-    struct visit visit = enter(ctx);
+    struct kri_visit visit = kri_visit_begin(ctx);
     struct shielded s = {f, arg};
     kr_value v = ctx->vm->memory_condition;
     bool ok = false;
-    if (reserve_local(ctx)) {
+    if (kri_reserve_local(ctx)) {
         ok = ctx->entry ? kri_protect(ctx->worker, call_shielded, &s, &v) : kri_protect(ctx->worker, f, arg, &v);
-        v = local(ctx, v);
+        v = kri_local(ctx, v);
     }
-    leave(ctx, visit);
+    kri_visit_end(ctx, visit);
     if (out)
         *out = v;
     return ok ? KR_OK : KR_ERROR;
 }
 
+struct text {
+    const char *at;
+    size_t n;
+    const char *name;
+};
+
 static kr_value eval_text(struct kri_worker *w, void *arg)
 {
-    kr_value stream = kri_make_string_input(w, arg, strlen(arg)), v = KRI_NIL;
+    const struct text *t = arg;
+    kr_value stream = kri_make_string_input(w, t->at, t->n), v = KRI_NIL;
     for (;;) {
         kr_value form = kri_read(w, stream, false, KRI_IMMEDIATE(KRI_IMM_EOF));
         if (form.w == KRI_IMM_EOF)
@@ -163,7 +148,44 @@ static kr_value eval_text(struct kri_worker *w, void *arg)
     }
 }
 
-kr_status kr_eval_string(kr_context *ctx, const char *text, kr_value *out) { return protected_call(ctx, eval_text, (void *)(uintptr_t)text, out); }
+/* As a file's forms are, so that functions know where they were defined. */
+static kr_value eval_named(struct kri_worker *w, void *arg)
+{
+    const struct text *t = arg;
+    kr_value stream = kri_make_string_input(w, t->at, t->n);
+    return kri_load_stream(w, stream, kri_string(w, t->name));
+}
+
+kr_status kr_eval_string(kr_context *ctx, const char *text, kr_value *out)
+{
+    struct text t = {.at = text, .n = strlen(text)};
+    KRI_CHECK_CONTEXT(ctx);
+    return kri_protected_call(ctx, eval_text, &t, out);
+}
+
+kr_status kr_eval_bytes(kr_context *ctx, const char *text, size_t n, const char *name, kr_value *out)
+{
+    struct text t = {.at = text, .n = n, .name = name};
+    KRI_CHECK_CONTEXT(ctx);
+    return kri_protected_call(ctx, name ? eval_named : eval_text, &t, out);
+}
+
+static kr_value eval_form(struct kri_worker *w, void *arg) { return kri_eval(w, *(kr_value *)arg); }
+
+kr_status kr_eval(kr_context *ctx, kr_value form, kr_value *out)
+{
+    KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_VALUE(ctx, form, 2);
+    return kri_protected_call(ctx, eval_form, &form, out);
+}
+
+static kr_value read_text(struct kri_worker *w, void *arg) { return kri_read(w, kri_make_string_input(w, arg, strlen(arg)), true, KRI_NIL); }
+
+kr_status kr_read(kr_context *ctx, const char *text, kr_value *out)
+{
+    KRI_CHECK_CONTEXT(ctx);
+    return kri_protected_call(ctx, read_text, (void *)(uintptr_t)text, out);
+}
 
 static kr_value load_file(struct kri_worker *w, void *arg)
 {
@@ -171,7 +193,11 @@ static kr_value load_file(struct kri_worker *w, void *arg)
     return kri_call1(w, kri_symbol_function(w->vm, w->vm->sym.load), path);
 }
 
-kr_status kr_load_file(kr_context *ctx, const char *path, kr_value *out) { return protected_call(ctx, load_file, (void *)(uintptr_t)path, out); }
+kr_status kr_load_file(kr_context *ctx, const char *path, kr_value *out)
+{
+    KRI_CHECK_CONTEXT(ctx);
+    return kri_protected_call(ctx, load_file, (void *)(uintptr_t)path, out);
+}
 
 struct call {
     const char *name;
@@ -180,78 +206,29 @@ struct call {
     const kr_value *argv;
 };
 
-/* ---- names ---- */
-
-struct name {
-    kr_value text;   /* upcased, without bars */
-    size_t n;        /* bytes in it */
-    size_t package;  /* bytes of the prefix at its beginning */
-    unsigned colons; /* behind the prefix */
-};
-
-static struct name parse_name(struct kri_worker *w, const char *s)
-{
-    struct name r = {.text = kri_make_string(w, strlen(s))};
-    char *to = (char *)kri_string_of(r.text)->byte;
-    bool bars = false;
-    for (; *s; s++) {
-        if (*s == '\\' && s[1]) {
-            to[r.n++] = *++s;
-        } else if (*s == '|') {
-            bars = !bars;
-        } else if (*s == ':' && !bars && r.colons == 0) {
-            r.package = r.n;
-            r.colons = s[1] == ':' ? 2 : 1;
-            s += r.colons - 1;
-        } else {
-            to[r.n++] = (char)(*s >= 'a' && *s <= 'z' && !bars ? *s - 'a' + 'A' : *s);
-        }
-    }
-    return r;
-}
-
-kr_value kri_symbol_named(struct kri_worker *w, const char *name, bool make)
-{
-    struct name r = parse_name(w, name);
-    const char *text = (const char *)kri_string_of(r.text)->byte;
-    kr_value package = w->vm->pkg_user;
-    if (r.n == r.package)
-        kri_error(w, KRI_E_NO_SYMBOL, kri_string(w, name), "a name");
-    if (r.colons && r.package == 0) {
-        package = w->vm->pkg_keyword;
-    } else if (r.colons) {
-        kr_value prefix = kri_string_n(w, text, r.package);
-        package = kri_find_package(w, prefix);
-        if (kri_is_nil(package))
-            kri_error(w, KRI_E_NO_PACKAGE, prefix, NULL);
-    }
-    text += r.package;
-    r.n -= r.package;
-    if (r.colons == 1 && r.package > 0 && !make) {
-        bool external, found;
-        kr_value symbol = kri_find_symbol(w, text, r.n, package, &external, &found);
-        if (!found || !external)
-            kri_error(w, KRI_E_NO_EXTERNAL, kri_string(w, name), NULL);
-        return symbol;
-    }
-    kr_value symbol = kri_intern(w, text, r.n, package);
-    if (r.colons == 1)
-        kri_export(w, symbol, package);
-    return symbol;
-}
-
 /* ---- calls ---- */
+
+static void check_call(kr_context *ctx, kr_value of, int argc, const kr_value *argv, const char *function)
+{
+    if (!kri_is_checking())
+        return;
+    kri_check_context(ctx, function);
+    kri_check_value(ctx, of, function, 2);
+    for (int i = 0; i < argc; i++)
+        kri_check_value(ctx, argv[i], function, -1 - i);
+}
 
 static kr_value call_named(struct kri_worker *w, void *arg)
 {
     const struct call *c = arg;
-    return kri_call(w, kri_symbol_named(w, c->name, false), c->argc, c->argv);
+    return kri_call(w, kri_symbol_remembered(w, c->name), c->argc, c->argv);
 }
 
 kr_status kr_call(kr_context *ctx, const char *name, int argc, const kr_value *argv, kr_value *out)
 {
+    check_call(ctx, KRI_NIL, argc, argv, __func__);
     struct call c = {.name = name, .argc = argc, .argv = argv};
-    return protected_call(ctx, call_named, &c, out);
+    return kri_protected_call(ctx, call_named, &c, out);
 }
 
 static kr_value call_value(struct kri_worker *w, void *arg)
@@ -262,236 +239,63 @@ static kr_value call_value(struct kri_worker *w, void *arg)
 
 kr_status kr_funcall(kr_context *ctx, kr_value fn, int argc, const kr_value *argv, kr_value *out)
 {
+    check_call(ctx, fn, argc, argv, __func__);
     struct call c = {.fn = fn, .argc = argc, .argv = argv};
-    return protected_call(ctx, call_value, &c, out);
+    return kri_protected_call(ctx, call_value, &c, out);
 }
 
 static kr_value send_named(struct kri_worker *w, void *arg)
 {
     const struct call *c = arg;
-    struct name r = parse_name(w, c->name + (c->name[0] == ':'));
-    kr_value selector = kri_intern(w, (const char *)kri_string_of(r.text)->byte, r.n, w->vm->pkg_keyword);
+    kr_value selector = kri_selector_named(w, c->name);
     return kri_send(w, c->fn, selector, c->argc, c->argv);
 }
 
 kr_status kr_send(kr_context *ctx, kr_value object, const char *selector, int argc, const kr_value *argv, kr_value *out)
 {
+    check_call(ctx, object, argc, argv, __func__);
     struct call c = {.name = selector, .fn = object, .argc = argc, .argv = argv};
-    return protected_call(ctx, send_named, &c, out);
+    return kri_protected_call(ctx, send_named, &c, out);
 }
 
-/* ---- making values ---- */
+/* ---- variables ---- */
 
-struct made {
-    const void *data;
-    size_t n;
-    double d;
-    int64_t i;
-};
-
-static kr_value made(kr_context *ctx, protected_function *f, struct made m)
+static kr_value get_variable(struct kri_worker *w, void *arg)
 {
-    kr_value v;
-    return protected_call(ctx, f, &m, &v) == KR_OK ? v : KRI_NIL;
+    kr_value symbol = kri_symbol_remembered(w, arg), v = kri_special(w, symbol);
+    return kri_eq(v, KRI_UNBOUND) ? kri_autoload_value(w, symbol, true) : v;
 }
 
-static kr_value make_integer(struct kri_worker *w, void *arg) { return kri_integer(w, ((struct made *)arg)->i); }
-static kr_value make_real(struct kri_worker *w, void *arg) { return kri_float(w, ((struct made *)arg)->d); }
-static kr_value make_bytes(struct kri_worker *w, void *arg) { return kri_string_n(w, ((struct made *)arg)->data, ((struct made *)arg)->n); }
-static kr_value make_reals(struct kri_worker *w, void *arg)
+kr_status kr_get(kr_context *ctx, const char *name, kr_value *out)
 {
-    const struct made *m = arg;
-    kr_value v = kri_make_fvector(w, m->n);
-    if (m->data)
-        memcpy(kri_fvector_of(v)->at, m->data, m->n * sizeof(double));
-    return v;
+    KRI_CHECK_CONTEXT(ctx);
+    return kri_protected_call(ctx, get_variable, (void *)(uintptr_t)name, out);
 }
-static kr_value make_list(struct kri_worker *w, void *arg) { return kri_list_from(w, ((struct made *)arg)->data, ((struct made *)arg)->n); }
-static kr_value make_symbol(struct kri_worker *w, void *arg) { return kri_symbol_named(w, ((struct made *)arg)->data, false); }
 
-kr_value kr_nil(void) { return KRI_NIL; }
-bool kr_is_nil(kr_value v) { return kri_is_nil(v); }
-kr_value kr_boolean(kr_context *ctx, bool b) { return b ? ctx->vm->sym.t : KRI_NIL; }
-kr_value kr_integer(kr_context *ctx, int64_t n)
+static kr_value set_variable(struct kri_worker *w, void *arg)
 {
-    return kri_fits_fixnum(n) ? kri_fixnum(n) : made(ctx, make_integer, (struct made){.i = n});
+    const struct call *c = arg;
+    kr_value symbol = kri_symbol_remembered(w, c->name);
+    if (kri_is_nil(symbol) || kri_fixnum_value(kri_slot(&kri_symbol_of(w->vm, symbol)->vtype)) == 0)
+        kri_error(w, KRI_E_CONSTANT, symbol, NULL);
+    kri_set_special(w, symbol, c->fn);
+    return c->fn;
 }
-kr_value kr_real(kr_context *ctx, double d)
+
+kr_status kr_set(kr_context *ctx, const char *name, kr_value v)
 {
-    kr_value v = kri_flonum_try(d);
-    return kri_is_flonum(v) ? v : made(ctx, make_real, (struct made){.d = d});
-}
-kr_value kr_string(kr_context *ctx, const char *text) { return kr_bytes(ctx, text, strlen(text)); }
-kr_value kr_bytes(kr_context *ctx, const void *bytes, size_t n) { return made(ctx, make_bytes, (struct made){.data = bytes, .n = n}); }
-kr_value kr_float_vector(kr_context *ctx, const double *elements, size_t n)
-{
-    return made(ctx, make_reals, (struct made){.data = elements, .n = n});
-}
-kr_value kr_list(kr_context *ctx, int n, const kr_value *elements)
-{
-    return made(ctx, make_list, (struct made){.data = elements, .n = n < 0 ? 0 : (size_t)n});
-}
-kr_value kr_symbol(kr_context *ctx, const char *name) { return made(ctx, make_symbol, (struct made){.data = name}); }
-
-/* ---- reading values ---- */
-
-kr_status kr_to_integer(kr_context *ctx, kr_value v, int64_t *n)
-{
-    (void)ctx;
-    return kri_is_integer(v) && kri_int_to_i64(v, n) ? KR_OK : KR_BAD_TYPE;
+    struct call c = {.name = name, .fn = v};
+    KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_VALUE(ctx, v, 3);
+    return kri_protected_call(ctx, set_variable, &c, NULL);
 }
 
-struct ratio {
-    kr_value v;
-    double d;
-};
-
-static kr_value ratio_value(struct kri_worker *w, void *arg)
-{
-    struct ratio *r = arg;
-    r->d = kri_to_double(w, r->v);
-    return KRI_NIL;
-}
-
-static kr_status ratio_to_real(kr_context *ctx, kr_value v, double *d)
-{
-    struct ratio r = {.v = v};
-    kr_status status = protected_call(ctx, ratio_value, &r, NULL);
-    *d = r.d;
-    return status == KR_OK ? KR_OK : KR_NO_MEMORY;
-}
-
-kr_status kr_to_real(kr_context *ctx, kr_value v, double *d)
-{
-    switch (kri_number_kind(v)) {
-    case KRI_NUMBER_FIXNUM:
-        *d = (double)kri_fixnum_value(v);
-        return KR_OK;
-    case KRI_NUMBER_FLOAT:
-        *d = kri_float_value(v);
-        return KR_OK;
-    case KRI_NUMBER_BIGNUM:
-        *d = kri_int_to_double(v);
-        return KR_OK;
-    case KRI_NUMBER_RATIO:
-        return ratio_to_real(ctx, v, d);
-    default:
-        return KR_BAD_TYPE;
-    }
-}
-
-kr_status kr_to_bytes(kr_context *ctx, kr_value v, char **bytes, size_t *n)
-{
-    if (!kri_is_string(ctx->vm, v))
-        return KR_BAD_TYPE;
-    *bytes = (char *)kri_string_of(v)->byte;
-    *n = kri_length(v);
-    return KR_OK;
-}
-
-kr_status kr_to_reals(kr_context *ctx, kr_value v, double **elements, size_t *n)
-{
-    if (!kri_is_fvector(ctx->vm, v))
-        return KR_BAD_TYPE;
-    *elements = kri_fvector_of(v)->at;
-    *n = kri_length(v);
-    return KR_OK;
-}
-
-static size_t copy_text(kr_context *ctx, protected_function *f, kr_value v, char *buffer, size_t size)
-{
-    kr_value s;
-    size_t scope = kr_scope_begin(ctx), n = 0;
-    if (protected_call(ctx, f, &v, &s) == KR_OK && kri_is_string(ctx->vm, s)) {
-        n = kri_length(s);
-        if (size > 0) {
-            size_t most = n < size - 1 ? n : size - 1;
-            memcpy(buffer, kri_string_of(s)->byte, most);
-            buffer[most] = '\0';
-        }
-    } else if (size > 0) {
-        buffer[0] = '\0';
-    }
-    kr_scope_end(ctx, scope);
-    return n;
-}
-
-static kr_value print_text(struct kri_worker *w, void *arg) { return kri_print_to_string(w, *(kr_value *)arg, true); }
-static kr_value message_text(struct kri_worker *w, void *arg) { return kri_condition_text(w, *(kr_value *)arg); }
-static kr_value frames_text(struct kri_worker *w, void *arg) { return kri_backtrace_text(w, *(kr_value *)arg); }
-
-/* The text of error codes is there even when there is no memory to put more together. */
-static size_t plain_message(kr_context *ctx, kr_value c, char *buffer, size_t size)
-{
-    struct kr_vm *vm = ctx->vm;
-    if (!kri_is_pointer(c) || !kri_derivedp(vm, c, vm->classes[KRI_CLASS_CONDITION].object))
-        return 0;
-    kr_value message = kri_slot(&((struct kri_condition *)c.w)->message);
-    if (!kri_is_string(vm, message) || size == 0)
-        return 0;
-    size_t n = kri_length(message), most = n < size - 1 ? n : size - 1;
-    memcpy(buffer, kri_string_of(message)->byte, most);
-    buffer[most] = '\0';
-    return n;
-}
-
-size_t kr_print(kr_context *ctx, kr_value v, char *buffer, size_t size) { return copy_text(ctx, print_text, v, buffer, size); }
-size_t kr_error_message(kr_context *ctx, kr_value c, char *buffer, size_t size) 
-{
-    size_t n = copy_text(ctx, message_text, c, buffer, size);
-    return n > 0 ? n : plain_message(ctx, c, buffer, size);
-}
-size_t kr_error_backtrace(kr_context *ctx, kr_value c, char *buffer, size_t size) { return copy_text(ctx, frames_text, c, buffer, size); }
-
-/* ---- C functions for Lisp ---- */
-
-/* What a host function's captured cell holds: raw pointers in a %bytes cell. */
-struct host_function {
-    struct kri_cell head;
-    kr_function fn;
-    void *user;
-};
-
-static kr_value host_call(struct kri_worker *w, int argc, kr_value *argv)
-{
-    kr_context *ctx = w->ctx;
-    const struct host_function *h = (const struct host_function *)kri_slot(&kri_function_of(w->callee)->captured[0]).w;
-    size_t scope = kr_scope_begin(ctx);
-    kr_value v = h->fn(ctx, argc, argv, h->user);
-    kr_scope_end(ctx, scope);
-    return v;
-}
-
-struct definition {
-    const char *name, *arglist, *doc;
-    struct host_function host;
-};
-
-static kr_value define(struct kri_worker *w, void *arg)
-{
-    const struct definition *d = arg;
-    kr_value symbol = kri_symbol_named(w, d->name, true);
-    if (kri_is_nil(symbol))
-        kri_error(w, KRI_E_NO_SYMBOL, symbol, "the name of a function");
-    kr_value fn = kri_make_builtin(w, symbol, host_call, d->arglist, d->doc);
-    struct host_function *h = (struct host_function *)kri_make(w, KRI_CLASS_BYTES, 16, 2);
-    h->fn = d->host.fn;
-    h->user = d->host.user;
-    kri_store(w, kri_ptr(fn), &kri_function_of(fn)->captured[0], kri_value_of(h));
-    kri_set_function(w, symbol, fn);
-    return symbol;
-}
-
-kr_status kr_define(kr_context *ctx, const char *name, const char *arglist, const char *doc, kr_function fn, void *user)
-{
-    struct definition d = {name, arglist, doc, {.fn = fn, .user = user}};
-    return protected_call(ctx, define, &d, NULL);
-}
+/* ---- errors ---- */
 
 /* Also from below kr_blocking: the frame that is unwound to expects to be inside. */
 void kr_raise(kr_context *ctx, const char *message)
 {
-    enter(ctx);
+    kri_visit_begin(ctx);
     kri_error(ctx->worker, KRI_E_USER, KRI_NIL, "%s", message);
 }
 
@@ -511,11 +315,28 @@ _Noreturn void kri_pass_on(struct kri_worker *w, kr_value condition)
 
 void kr_reraise(kr_context *ctx, kr_value condition)
 {
-    enter(ctx);
+    kri_visit_begin(ctx);
     kri_pass_on(ctx->worker, condition);
 }
 
-void kr_interrupt(kr_context *ctx) { kri_request(ctx->worker, KRI_REQUEST_INTERRUPT); }
+void kr_raise_condition(kr_context *ctx, const char *class_name, const char *message)
+{
+    struct kri_worker *w = ctx->worker;
+    kri_visit_begin(ctx);
+    kr_value name = kri_symbol_remembered(w, class_name), cls = kri_special(w, name);
+    if (!kri_is_class(ctx->vm, cls) || !kri_subclassp(ctx->vm, cls, ctx->vm->classes[KRI_CLASS_CONDITION].object))
+        kri_error(w, KRI_E_USER, KRI_NIL, "%s", message);
+    kr_value text = kri_string(w, message), signal = kri_intern(w, "ERROR", 5, ctx->vm->pkg_lisp);
+    kr_value argv[3] = {name, kri_keyword(w, "MESSAGE"), text};
+    kri_call(w, kri_symbol_function(ctx->vm, signal), 3, argv);
+    kri_error(w, KRI_E_USER, KRI_NIL, "%s", message); /* that function was replaced by one that returns */
+}
+
+void kr_interrupt(kr_context *ctx)
+{
+    /* No check: a signal handler may call. */
+    kri_request(ctx->worker, KRI_REQUEST_INTERRUPT);
+}
 
 void kr_blocking(kr_context *ctx, void (*block)(void *arg), void *arg)
 {
@@ -535,7 +356,7 @@ void kr_unblocking(kr_context *ctx, void (*f)(void *arg), void *arg)
 
 void kr_collect(kr_context *ctx)
 {
-    struct visit visit = enter(ctx);
+    struct kri_visit visit = kri_visit_begin(ctx);
     kri_collect(ctx->worker, KRI_GC_REQUEST);
-    leave(ctx, visit);
+    kri_visit_end(ctx, visit);
 }

@@ -1,5 +1,6 @@
 /* builtin.c -- entering C functions into the language: arity from the arglist's text, the function cell, the docstring. */
 #include <ctype.h>
+#include "lisp/host.h"
 #include "lisp/interp.h"
 #include "lisp/opcode.h"
 
@@ -102,7 +103,15 @@ void kri_define_builtin(struct kri_worker *w, const struct kri_builtin *b)
     kr_value symbol = kri_intern(w, upper, n, package);
     if (!internal)
         kri_export(w, symbol, package);
-    kri_set_function(w, symbol, kri_make_builtin(w, symbol, b->fn, b->arglist, b->doc));
+    kr_value fn = kri_make_builtin(w, symbol, b->fn, b->arglist, b->doc);
+    unsigned takes = kri_capability_of(b->name);
+    if (takes) {
+        struct kri_code *code = kri_code_of(fn);
+        code->builtin = kri_guarded_call;
+        code->k = (const kr_value *)b;
+        code->captures = takes;
+    }
+    kri_set_function(w, symbol, fn);
 }
 
 kr_value kri_arg_key(int argc, const kr_value *argv, int from, kr_value key, kr_value otherwise)

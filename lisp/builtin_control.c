@@ -264,6 +264,7 @@ KR_BUILTIN(set_condition_classes, "lisp::%set-condition-classes", "(alist)", "Se
     struct kr_vm *vm = w->vm;
     vm->condition_classes = kri_arg_list(w, argv, 0);
     vm->memory_condition = kri_ready_condition(w, KRI_E_ALLOCATION);
+    vm->budget_condition = kri_ready_condition(w, KRI_E_BUDGET);
     vm->stack_condition = kri_ready_condition(w, KRI_E_STACK);
     return argv[0];
 }

@@ -271,6 +271,13 @@ KR_BUILTIN(read, "read", "(&optional stream (eof-error-p t) eof-value recursive-
            "The next object in STREAM, *standard-input* by default. At its end EOF-VALUE, or an error if EOF-ERROR-P is true.")
 {
     bool eof_error = argc < 2 || !kri_is_nil(argv[1]);
+    return kri_read_data(w, optional(argc, argv, 0), eof_error, optional(argc, argv, 2));
+}
+
+KR_BUILTIN(read_source, "lisp::%read-source", "(&optional stream (eof-error-p t) eof-value)",
+           "The next object in STREAM as a form of a program: inf and nan are symbols. Else like read.")
+{
+    bool eof_error = argc < 2 || !kri_is_nil(argv[1]);
     return kri_read(w, optional(argc, argv, 0), eof_error, optional(argc, argv, 2));
 }
 
@@ -279,7 +286,7 @@ KR_BUILTIN(read_from_string, "read-from-string", "(string &optional (eof-error-p
 {
     struct kri_string *s = kri_arg_string(w, argv, 0);
     bool eof_error = argc < 2 || !kri_is_nil(argv[1]);
-    return kri_read(w, kri_make_string_input(w, (char *)s->byte, s->head.length), eof_error, optional(argc, argv, 2));
+    return kri_read_data(w, kri_make_string_input(w, (char *)s->byte, s->head.length), eof_error, optional(argc, argv, 2));
 }
 
 KR_BUILTIN(read_delimited_list, "read-delimited-list", "(char &optional stream recursive-p)",
@@ -683,7 +690,7 @@ const struct kri_builtin *const kri_builtins_io[] = {
     &open_def, &openfile_def, &close_def, &make_string_input_stream_def, &make_string_output_stream_def, &get_output_stream_string_def, &take_output_def,
     &reset_stream_def, &make_broadcast_stream_def, &make_two_way_stream_def, &make_concatenated_stream_def, &attach_string_def,
     &attach_file_def, &two_way_stream_def, &stream_descriptor_def, &streamp_def, &input_stream_p_def, &output_stream_p_def, &io_stream_p_def,
-    &open_stream_p_def, &interactive_stream_p_def, &read_def, &read_from_string_def, &read_delimited_list_def, &read_line_def,
+    &open_stream_p_def, &interactive_stream_p_def, &read_def, &read_source_def, &read_from_string_def, &read_delimited_list_def, &read_line_def,
     &read_run_def, &read_char_def, &read_byte_def, &unread_char_def, &peek_char_def, &listen_def, &clear_input_def, &terpri_def, &fresh_line_def,
     &write_char_def, &write_byte_def, &write_word_def, &write_long_def, &write_string_def, &write_line_def, &finish_output_def,
     &force_output_def, &clear_output_def, &line_number_def, &unread_bytes_def, &column_number_def, &file_position_def, &file_length_def, &probe_file_def,

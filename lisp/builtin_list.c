@@ -170,17 +170,17 @@ KR_BUILTIN(rplacd2, "rplacd2", "(cons value)", "Make VALUE the cdr of CONS; retu
 
 KR_BUILTIN(consp, "consp", "(object)", "Return T if OBJECT is a cons.")
 {
-    return kri_bool(w, kri_is_cons(argv[0]));
+    return kri_bool(w, kri_is_consp(w->vm, argv[0]));
 }
 
 KR_BUILTIN(atom, "atom", "(object)", "Return T if OBJECT is no cons.")
 {
-    return kri_bool(w, !kri_is_cons(argv[0]));
+    return kri_bool(w, !kri_is_consp(w->vm, argv[0]));
 }
 
 KR_BUILTIN(listp, "listp", "(object)", "Return T if OBJECT is a cons or NIL.")
 {
-    return kri_bool(w, kri_is_list(argv[0]));
+    return kri_bool(w, kri_is_nil(argv[0]) || kri_is_consp(w->vm, argv[0]));
 }
 
 KR_BUILTIN(null, "null", "(object)", "Return T if OBJECT is NIL.")

@@ -24,7 +24,7 @@ KR_BUILTIN(send_message, "send-message", "(object class selector &rest args)",
     kr_value cls = kri_arg_class(w, argv, 1), selector = argv[2];
     if (!kri_derivedp(w->vm, argv[0], cls))
         kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
-    kr_value fn = kri_find_method(w, (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix), selector, NULL);
+    kr_value fn = kri_find_method(w, (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix)), selector, NULL);
     if (kri_is_nil(fn))
         kri_error(w, KRI_E_NO_METHOD, selector, "receiver %V, class %V", argv[0], cls);
     memmove(argv + 1, argv + 3, (size_t)(argc - 3) * sizeof *argv);
@@ -65,14 +65,14 @@ KR_BUILTIN(instantiate, "instantiate", "(class &optional size)",
            "A new instance of CLASS, its slots nil; of a vector class, with SIZE elements (nil, 0 or 0.0). Sends no message.")
 {
     kr_value cls = kri_arg_class(w, argv, 0);
-    unsigned index = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix), builtin = index;
+    unsigned index = (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix)), builtin = index;
     const struct kri_class *c = &w->vm->classes[index];
     while (builtin >= KRI_CLASS_BUILTIN_COUNT)
         builtin = w->vm->classes[builtin].super;
     if (builtin == KRI_CLASS_PACKAGE || builtin == KRI_CLASS_METACLASS || builtin == KRI_CLASS_VECTORCLASS)
         kri_error(w, KRI_E_INSTANTIATE, cls, "%s makes them", builtin == KRI_CLASS_PACKAGE ? "make-package" : "defclass");
     if (argc > 1 && !kri_is_nil(argv[1]) && (c->element == KRI_ELEMENT_NONE || c->fixed_size >= 0))
-        kri_error(w, KRI_E_ARGC, argv[1], "class %V takes no size", kri_metaclass_of(cls)->name);
+        kri_error(w, KRI_E_ARGC, argv[1], "class %V takes no size", kri_slot(&kri_metaclass_of(cls)->name));
     intptr_t size = argc > 1 && !kri_is_nil(argv[1]) ? kri_arg_fixnum(w, argv, 1) : -1;
     if (argc > 1 && size < 0 && c->element != KRI_ELEMENT_NONE)
         kri_error(w, KRI_E_ARRAY_SIZE, argv[1], NULL);
@@ -96,7 +96,7 @@ KR_BUILTIN(become, "become", "(vector class)",
 {
     struct kr_vm *vm = w->vm;
     kr_value cls = kri_arg_class(w, argv, 1);
-    unsigned n = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix);
+    unsigned n = (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix));
     enum kri_element from = kri_element(vm, argv[0]);
     if (from == KRI_ELEMENT_NONE || vm->classes[n].element == KRI_ELEMENT_NONE)
         kri_error(w, KRI_E_USER, argv[0], "vector class or number expected");
@@ -119,9 +119,25 @@ static struct kri_cell *slot_holder(struct kri_worker *w, kr_value *argv, size_t
         kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
     intptr_t i = kri_is_fixnum(argv[2]) ? kri_fixnum_value(argv[2]) : kri_slot_index(vm, cls, argv[2]);
     if (i < 0 || i >= vm->classes[c->cls].slots || vm->classes[c->cls].element != KRI_ELEMENT_NONE)
-        kri_error(w, KRI_E_NO_SLOT, argv[2], "class %V has %V", kri_metaclass_of(cls)->name, kri_slot(&kri_metaclass_of(cls)->vars));
+        kri_error(w, KRI_E_NO_SLOT, argv[2], "class %V has %V", kri_slot(&kri_metaclass_of(cls)->name), kri_slot(&kri_metaclass_of(cls)->vars));
     *index = (size_t)i;
     return c;
+}
+
+enum { VECTORCLASS_ELEMENT_TYPE = 8 };
+
+/* EusLisp's number for the type of a vector's elements. */
+static intptr_t element_code(enum kri_element element)
+{
+    switch (element) {
+    case KRI_ELEMENT_BIT: return 1;
+    case KRI_ELEMENT_CHAR: return 2;
+    case KRI_ELEMENT_BYTE: return 3;
+    case KRI_ELEMENT_INTEGER: return 4;
+    case KRI_ELEMENT_FLOAT: return 5;
+    case KRI_ELEMENT_FOREIGN: return 6;
+    default: return 7;
+    }
 }
 
 /* What the system keeps in cells of its own (a stream's buffers, a table's state) is no value for programs, and the lists and
@@ -133,6 +149,8 @@ static kr_value shown(struct kri_worker *w, const struct kri_cell *c, size_t i)
     if (kri_eq(v, KRI_UNBOUND) || (kri_is_pointer(v) && kri_is_nil(vm->classes[kri_ptr(v)->cls].object) && !kri_is_number(v)))
         return KRI_NIL;
     unsigned cls = c->cls;
+    if (i == VECTORCLASS_ELEMENT_TYPE && kri_derivedp(vm, kri_value_of(c), vm->classes[KRI_CLASS_VECTORCLASS].object))
+        return kri_fixnum(element_code((enum kri_element)vm->classes[kri_fixnum_value(((const struct kri_metaclass *)c)->cix)].element));
     if (i == 0 || (cls != KRI_CLASS_PACKAGE && !kri_is_class(vm, kri_value_of(c))))
         return v;
     if (kri_has_class(v, KRI_CLASS_VECTOR)) {
@@ -189,6 +207,11 @@ static bool settable(struct kri_worker *w, const struct kri_cell *c, size_t i, k
 KR_BUILTIN(slot, "slot", "(object class name-or-index)", "The value of OBJECT's slot, by name or index as CLASS counts them.")
 {
     size_t i;
+    if (kri_element(w->vm, argv[0]) != KRI_ELEMENT_NONE) { /* a vector's only slot is in its header */
+        kr_value cls = kri_arg_class(w, argv, 1);
+        if (kri_derivedp(w->vm, argv[0], cls) && (kri_is_fixnum(argv[2]) ? kri_eq(argv[2], kri_fixnum(0)) : kri_slot_index(w->vm, cls, argv[2]) == 0))
+            return kri_fixnum((intptr_t)kri_length(argv[0]));
+    }
     const struct kri_cell *c = slot_holder(w, argv, &i);
     return shown(w, c, i);
 }
@@ -260,7 +283,7 @@ KR_BUILTIN(all_classes, "sys:list-all-classes", "()", "A list of all classes.")
 {
     kr_value list = KRI_NIL;
     for (size_t i = kri_load_acquire(&w->vm->class_count); i-- > 1;)
-        if (!kri_is_nil(w->vm->classes[i].object) && !w->vm->classes[i].superseded)
+        if (!kri_is_nil(w->vm->classes[i].object) && !kri_load_acquire(&w->vm->classes[i].superseded))
             list = kri_cons(w, w->vm->classes[i].object, list);
     return list;
 }

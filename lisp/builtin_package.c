@@ -161,14 +161,8 @@ KR_BUILTIN(keywordp, "keywordp", "(x)", "T if X is a keyword.")
 KR_BUILTIN(get, "get", "(object key &optional default)",
            "The property KEY of OBJECT, a symbol or another propertied object, or DEFAULT. Keys are compared by eq.")
 {
-    struct kr_vm *vm = w->vm;
-    struct kri_cell *c = kri_cell(vm, argv[0]);
-    if (!c || (c->cls != KRI_CLASS_SYMBOL && !kri_derivedp(vm, argv[0], vm->classes[KRI_CLASS_PROPERTIED_OBJECT].object)))
-        kri_error(w, KRI_E_NO_OBJECT, argv[0], "%V has no property list", argv[0]);
-    for (kr_value l = kri_slot(&c->slot[0]); kri_is_cons(l); l = kri_cdr(l))
-        if (kri_is_cons(kri_car(l)) && kri_eq(kri_car(kri_car(l)), argv[1]))
-            return kri_cdr(kri_car(l));
-    return kri_arg_optional(argc, argv, 2, KRI_NIL);
+    kr_value pair = kri_property(w, argv[0], argv[1]);
+    return kri_is_nil(pair) ? kri_arg_optional(argc, argv, 2, KRI_NIL) : kri_cdr(pair);
 }
 
 KR_BUILTIN(putprop, "putprop", "(object value key)", "Make VALUE the property KEY of OBJECT, a propertied object, and return it.")

@@ -167,7 +167,7 @@ KR_BUILTIN(heap_census, "sys:heap-census", "()",
     for (size_t i = have; i-- > 0;) {
         kr_value object = vm->classes[top[i].cls].object;
         kr_value name = kri_is_nil(object) ? kri_string(w, top[i].cls == KRI_CLASS_CODE ? "code" : top[i].cls == KRI_CLASS_BOX ? "box" : "internal")
-                                           : kri_metaclass_of(object)->name;
+                                           : kri_slot(&kri_metaclass_of(object)->name);
         list = kri_cons(w, kri_list(w, 3, name, kri_fixnum((intptr_t)top[i].count), kri_fixnum((intptr_t)top[i].bytes)), list);
     }
     return list;
@@ -228,48 +228,101 @@ KR_BUILTIN(address, "sys:address", "(object)", "The address of OBJECT's cell as 
 
 /* ---- finalizers and weak pointers ---- */
 
-KR_BUILTIN(finalize, "sys:finalize", "(object function)",
-           "Have FUNCTION called with OBJECT once nothing else refers to it; at a poll, in the thread that collected. Returns OBJECT.")
+/* vm->finalizers: a vector of lists of (address . function), or NIL; a list for each remainder of the scrambled address. It keeps
+ * the functions alive and not the objects. The vector, its lists and the count are guarded by vm->lock. */
+enum { FIRST_FINALIZERS = 64 };
+
+static kr_value *finalizers_of(kr_value vector, uintptr_t address)
 {
+    return &kri_vector_of(vector)->at[((uint64_t)address * 0x9e3779b97f4a7c15u >> 32) % kri_length(vector)];
+}
+
+static size_t finalizers_size(struct kr_vm *vm) { return kri_is_nil(vm->finalizers) ? 0 : kri_length(vm->finalizers); }
+
+/* Twice as many lists, if there are still SIZE. */
+static void grow_finalizers(struct kri_worker *w, size_t size)
+{
+    struct kr_vm *vm = w->vm;
+    kr_value more = kri_make_vector(w, size ? 2 * size : FIRST_FINALIZERS);
+    kri_lock(w, &vm->lock);
+    if (finalizers_size(vm) == size) {
+        for (size_t i = 0; i < size; i++)
+            for (kr_value l = kri_vector_of(vm->finalizers)->at[i], next; kri_is_cons(l); l = next) {
+                kr_value *to = finalizers_of(more, (uintptr_t)kri_fixnum_value(kri_car(kri_car(l))));
+                next = kri_cdr(l);
+                kri_store(w, kri_ptr(l), &kri_cons_of(l)->cdr, kri_slot(to));
+                kri_store(w, kri_ptr(more), to, l);
+            }
+        vm->finalizers = more;
+    }
+    kri_unlock(&vm->lock);
+}
+
+KR_BUILTIN(finalize, "sys:finalize", "(object function)",
+           "Have FUNCTION called with OBJECT once nothing else refers to it; at a poll, in the thread that collected. Several are called, the "
+           "last one first. Returns OBJECT.")
+{
+    struct kr_vm *vm = w->vm;
     if (!kri_is_pointer(argv[0]))
         kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
     kr_value fn = kri_coerce_function(w, argv[1]);
-    /* The function is kept by a property of the VM: a list of weak pointers would keep nothing alive, an alist the object. */
-    kr_value weak = kri_value_of(kri_make(w, KRI_CLASS_WEAK_POINTER, 0, 1));
-    kri_ptr(weak)->slot[0] = argv[0];
-    kr_value entry = kri_cons(w, kri_cons(w, weak, kri_cons(w, kri_integer(w, (intptr_t)argv[0].w), fn)), KRI_NIL);
-    kri_lock(w, &w->vm->lock);
-    kri_store(w, kri_ptr(entry), &kri_cons_of(entry)->cdr, w->vm->finalizers);
-    w->vm->finalizers = entry;
-    kri_unlock(&w->vm->lock);
+    kr_value entry = kri_cons(w, kri_cons(w, kri_fixnum((intptr_t)argv[0].w), fn), KRI_NIL);
+    kri_lock(w, &vm->lock);
+    while (vm->finalizer_count >= 2 * finalizers_size(vm)) {
+        size_t size = finalizers_size(vm);
+        kri_unlock(&vm->lock);
+        grow_finalizers(w, size);
+        kri_lock(w, &vm->lock);
+    }
+    kr_value *list = finalizers_of(vm->finalizers, argv[0].w);
+    kri_store(w, kri_ptr(entry), &kri_cons_of(entry)->cdr, kri_slot(list));
+    kri_store(w, kri_ptr(vm->finalizers), list, entry);
+    vm->finalizer_count++;
+    kri_unlock(&vm->lock);
     if (!kri_finalize(w, argv[0]))
         kri_error_memory(w, 0);
     return argv[0];
 }
 
-void kri_run_finalizer(struct kri_worker *w, kr_value v)
+/* Take what is registered for the object at ADDRESS out of the table: a list of (address . function), newest first. */
+static kr_value take_finalizers(struct kri_worker *w, uintptr_t address)
 {
     struct kr_vm *vm = w->vm;
-    if (kri_is_stream(vm, v)) {
-        kri_stream_finalize(w, v);
-        return;
-    }
-    kr_value fn = KRI_NIL, address = kri_integer(w, (intptr_t)v.w);
+    kr_value taken = KRI_NIL, last = KRI_NIL, prev = KRI_NIL, next;
     kri_lock(w, &vm->lock);
-    for (kr_value l = vm->finalizers, prev = KRI_NIL; kri_is_cons(l); prev = l, l = kri_cdr(l)) {
-        kr_value pair = kri_cdr(kri_car(l));
-        if (!kri_eq(kri_car(pair), address))
+    kr_value *list = finalizers_size(vm) ? finalizers_of(vm->finalizers, address) : NULL;
+    for (kr_value l = list ? kri_slot(list) : KRI_NIL; kri_is_cons(l); l = next) {
+        next = kri_cdr(l);
+        if (!kri_eq(kri_car(kri_car(l)), kri_fixnum((intptr_t)address))) {
+            prev = l;
             continue;
-        fn = kri_cdr(pair);
+        }
         if (kri_is_nil(prev))
-            vm->finalizers = kri_cdr(l);
+            kri_store(w, kri_ptr(vm->finalizers), list, next);
         else
-            kri_store(w, kri_ptr(prev), &kri_cons_of(prev)->cdr, kri_cdr(l));
-        break;
+            kri_store(w, kri_ptr(prev), &kri_cons_of(prev)->cdr, next);
+        kri_store(w, kri_ptr(l), &kri_cons_of(l)->cdr, KRI_NIL);
+        if (kri_is_nil(last))
+            taken = l;
+        else
+            kri_store(w, kri_ptr(last), &kri_cons_of(last)->cdr, l);
+        last = l;
+        vm->finalizer_count--;
     }
     kri_unlock(&vm->lock);
-    if (!kri_is_nil(fn))
-        kri_call1(w, fn, v);
+    return taken;
+}
+
+void kri_run_finalizer(struct kri_worker *w, kr_value v)
+{
+    if (kri_has_class(v, KRI_CLASS_FOREIGN)) {
+        kri_foreign_finalize(w, v);
+        return;
+    }
+    for (kr_value l = take_finalizers(w, v.w); kri_is_cons(l); l = kri_cdr(l))
+        kri_call1(w, kri_cdr(kri_car(l)), v);
+    if (kri_is_stream(w->vm, v))
+        kri_stream_finalize(w, v);
 }
 
 KR_BUILTIN(make_weak_pointer, "sys:make-weak-pointer", "(object)", "A weak pointer to OBJECT, which it does not keep alive.")

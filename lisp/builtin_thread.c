@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+#include "lisp/profile.h"
 #include "lisp/init.h"
 #include "lisp/stream.h"
 #include "lisp/unix.h"
@@ -191,6 +192,7 @@ static KRI_NOINLINE void *run_thread(struct pool_thread *p, void *base)
     kri_lock(w, &vm->contexts_lock); /* signal.c looks for it there */
     ctx->thread = p->object;
     kri_unlock(&vm->contexts_lock);
+    kri_thread_started(ctx);
     kri_lock(w, &t->lock);
     p->ctx = ctx;
     p->kernel = gettid();
@@ -207,6 +209,7 @@ static KRI_NOINLINE void *run_thread(struct pool_thread *p, void *base)
             break;
         kr_value result;
         bool ok = kri_protect(w, run_job, p, &result);
+        kri_budget_drop(ctx);
         kri_release_locks(w);
         struct kri_thread *cell = thread_cell(p->object);
         kri_store(w, &cell->head, &cell->result, result);
@@ -382,6 +385,7 @@ static kr_value hand_out(struct kri_worker *w, int argc, kr_value *argv, bool re
         }
         to->dynamic[index] = KRI_NIL;
     }
+    kri_budget_inherit(from, to);
     kr_value object = p->object;
     kri_lock(w, &t->lock);
     p->state = THREAD_REQUESTED;
@@ -508,7 +512,7 @@ KR_BUILTIN(interrupt_thread, "sys:interrupt-thread", "(thread &optional function
     kr_value fn = argc > 1 ? kri_coerce_function(w, argv[1]) : KRI_NIL;
     kr_value entry = kri_cons(w, fn, KRI_NIL);
     kri_lock(w, &t->lock);
-    bool running = p->state == THREAD_RUNNING && p->ctx;
+    bool running = (p->state == THREAD_RUNNING || p->state == THREAD_REQUESTED) && p->ctx; /* requested: at its first poll */
     if (running) {
         kri_lock(w, &w->vm->lock);
         append_interrupt_locked(w, p->ctx, entry);
@@ -598,6 +602,7 @@ static void fork_stopped(struct kri_worker *w, void *arg)
     kri_heap_after_fork(w);
     kri_streams_after_fork(w);
     kri_signals_after_fork(w);
+    kri_profile_after_fork(w->vm);
     kri_children_after_fork();
 }
 

@@ -31,10 +31,15 @@ KR_BUILTIN(same_file, "lisp::%same-file", "(path other)", "t if the strings PATH
 }
 
 KR_BUILTIN(system_function, "lisp::%system-function", "(function)",
-           "t if FUNCTION is one of the system's, by the package of its name.")
+           "t if FUNCTION is one of the system's, by its file or the package of its name.")
 {
     if (!kri_is_function(argv[0]))
         return KRI_NIL;
+    kr_value file = kri_code_of(argv[0])->file;
+    if (kri_is_string(w->vm, file)) {
+        const char *path = (const char *)kri_string_of(file)->byte;
+        return kri_bool(w, strncmp(path, "lib/core/", 9) == 0 || strncmp(path, "lib/auto/", 9) == 0);
+    }
     kr_value name = kri_code_of(argv[0])->name;
     if (kri_is_cons(name)) /* (class selector) */
         name = kri_car(name);

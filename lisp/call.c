@@ -18,6 +18,8 @@ static void entry_push(struct kri_worker *w, struct kri_entry *e, kr_value *reco
     e->callee = w->callee;
     e->compiler = ctx->compiler;
     ctx->compiler = NULL;
+    e->evaluated = ctx->evaluated;
+    ctx->evaluated = KRI_NIL;
     e->native = ctx->native;
     e->region = ctx->region;
     e->locals = kri_load_relaxed(&ctx->locals_count);
@@ -36,6 +38,7 @@ static void entry_pop(struct kr_context *ctx, struct kri_entry *e, struct kri_se
     ctx->handler = kri_op_previous(e->handler);
     ctx->entry = e->prev;
     ctx->compiler = e->compiler;
+    ctx->evaluated = e->evaluated;
     ctx->base = e->base;
     ctx->top = e->top;
     ctx->pc = e->pc;
@@ -47,6 +50,7 @@ static void entry_pop(struct kr_context *ctx, struct kri_entry *e, struct kri_se
 static void drop_newer(struct kr_context *ctx, const struct kri_entry *e)
 {
     kri_store_relaxed(&ctx->locals_count, e->locals);
+    ctx->compiler = NULL; /* what was being compiled is left */
     ctx->native = e->native;
     ctx->region = e->region;
 }

@@ -22,14 +22,14 @@ bool kri_derivedp(struct kr_vm *vm, kr_value v, kr_value cls)
     if (!c)
         return false;
     const struct kri_class *info = &vm->classes[c->cls];
-    const struct kri_class *target = &vm->classes[kri_fixnum_value(kri_metaclass_of(cls)->cix)];
+    const struct kri_class *target = &vm->classes[kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix))];
     return info->display && info->depth >= target->depth && kri_eq(info->display[target->depth], cls);
 }
 
 bool kri_subclassp(struct kr_vm *vm, kr_value cls, kr_value super)
 {
-    const struct kri_class *info = &vm->classes[kri_fixnum_value(kri_metaclass_of(cls)->cix)];
-    const struct kri_class *target = &vm->classes[kri_fixnum_value(kri_metaclass_of(super)->cix)];
+    const struct kri_class *info = &vm->classes[kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix))];
+    const struct kri_class *target = &vm->classes[kri_fixnum_value(kri_slot(&kri_metaclass_of(super)->cix))];
     return info->depth >= target->depth && kri_eq(info->display[target->depth], super);
 }
 
@@ -111,7 +111,7 @@ static kr_value element_keyword(struct kr_vm *vm, unsigned element)
 
 static size_t vars_of(struct kr_vm *vm, unsigned cls, kr_value *vars)
 {
-    *vars = cls ? kri_metaclass_of(vm->classes[cls].object)->vars : KRI_NIL;
+    *vars = cls ? kri_slot(&kri_metaclass_of(vm->classes[cls].object)->vars) : KRI_NIL;
     return kri_is_nil(*vars) ? 0 : kri_length(*vars);
 }
 
@@ -183,6 +183,20 @@ void kri_class_init(struct kri_worker *w)
 
 /* ---- defclass ---- */
 
+/* What another thread may be redefining, as it was at one moment. */
+struct definition {
+    kr_value cix, vars, types, forwards;
+};
+
+static struct definition current_definition(struct kri_worker *w, kr_value cls)
+{
+    const struct kri_metaclass *m = kri_metaclass_of(cls);
+    kri_lock(w, &w->vm->lock);
+    struct definition d = {kri_slot(&m->cix), kri_slot(&m->vars), kri_slot(&m->types), kri_slot(&m->forwards)};
+    kri_unlock(&w->vm->lock);
+    return d;
+}
+
 static bool same_names(kr_value a, kr_value b)
 {
     if (kri_is_nil(a) || kri_length(a) != kri_length(b))
@@ -242,10 +256,13 @@ kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, k
     struct kr_vm *vm = w->vm;
     if (!kri_is_nil(super) && !kri_is_class(vm, super))
         kri_error(w, KRI_E_NO_CLASS, super, "the super of class %V", name);
-    kr_value super_vars = KRI_NIL;
-    unsigned super_index = kri_is_nil(super) ? 0 : (unsigned)kri_fixnum_value(kri_metaclass_of(super)->cix);
+    struct definition of_super = {.cix = kri_fixnum(0)};
+    if (!kri_is_nil(super))
+        of_super = current_definition(w, super);
+    unsigned super_index = (unsigned)kri_fixnum_value(of_super.cix);
     const struct kri_class *s = &vm->classes[super_index];
-    size_t inherited = vars_of(vm, super_index, &super_vars);
+    kr_value super_vars = of_super.vars;
+    size_t inherited = kri_is_nil(super_vars) ? 0 : kri_length(super_vars);
     size_t own = kri_is_nil(slot_names) ? 0 : kri_length(slot_names);
     for (size_t i = 0; i < own; i++) {
         kr_value n = kri_vector_of(slot_names)->at[i];
@@ -269,27 +286,27 @@ kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, k
         /* A subclass of a class whose cells hold raw words keeps them raw; those of weak pointers and kin stay special. */
         unsigned inherited_layout = kri_heap_layouts(vm->heap)[super_index].kind;
         if (inherited_layout != KRI_LAYOUT_SLOTS && inherited_layout != KRI_LAYOUT_WEAK_TABLE)
-            kri_error(w, KRI_E_INSTANTIATE, name, "class %V cannot be inherited from", kri_metaclass_of(super)->name);
+            kri_error(w, KRI_E_INSTANTIATE, name, "class %V cannot be inherited from", kri_slot(&kri_metaclass_of(super)->name));
         layout = inherited_layout;
     }
     if (vector && element == KRI_ELEMENT_T && super_index && kri_heap_layouts(vm->heap)[super_index].kind == KRI_LAYOUT_WEAK_VECTOR)
         layout = KRI_LAYOUT_WEAK_VECTOR;
     kr_value vars = joined(w, super_vars, slot_names);
-    kr_value types = joined(w, super_index ? kri_metaclass_of(super)->types : KRI_NIL, slot_types);
-    kr_value fwd = joined(w, super_index ? kri_metaclass_of(super)->forwards : KRI_NIL, forwards);
+    kr_value types = joined(w, of_super.types, slot_types);
+    kr_value fwd = joined(w, of_super.forwards, forwards);
 
     struct kri_symbol *sym = kri_symbol_of(vm, name);
     kr_value object = kri_slot(&sym->value);
-    bool redefine = kri_is_class(vm, object) && kri_eq(kri_metaclass_of(object)->name, name);
+    bool redefine = kri_is_class(vm, object) && kri_eq(kri_slot(&kri_metaclass_of(object)->name), name);
     kr_value meta = kri_is_nil(metaclass) ? vm->classes[vector ? KRI_CLASS_VECTORCLASS : KRI_CLASS_METACLASS].object : metaclass;
     if (!kri_is_class(vm, meta) || !kri_subclassp(vm, meta, vm->classes[KRI_CLASS_METACLASS].object))
         kri_error(w, KRI_E_NO_CLASS, meta, "the metaclass of class %V", name);
     if (redefine) {
-        unsigned old = (unsigned)kri_fixnum_value(kri_metaclass_of(object)->cix);
+        unsigned old = (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(object)->cix));
         const struct kri_class *o = &vm->classes[old];
         if (old < KRI_CLASS_BUILTIN_COUNT)
             kri_error(w, KRI_E_INSTANTIATE, name, "a class of the system cannot be redefined");
-        if (o->super == super_index && same_names(kri_metaclass_of(object)->vars, vars) && o->element == element && o->fixed_size == (int32_t)size) {
+        if (o->super == super_index && same_names(kri_slot(&kri_metaclass_of(object)->vars), vars) && o->element == element && o->fixed_size == (int32_t)size) {
             struct kri_metaclass *m = kri_metaclass_of(object);
             kri_store(w, &m->head, &m->types, types);
             kri_store(w, &m->head, &m->forwards, fwd);
@@ -310,10 +327,11 @@ kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, k
     if (!class_record(vm, (unsigned)index, object, super_index, slots, layout, element, vector ? (int)size : -1))
         kri_error_memory(w, 0);
     struct kri_metaclass *m = kri_metaclass_of(object);
+    kri_lock(w, &vm->lock); /* what belongs together changes together: see current_definition */
     if (redefine) {
-        struct kri_class *o = &vm->classes[kri_fixnum_value(m->cix)];
+        struct kri_class *o = &vm->classes[kri_fixnum_value(kri_slot(&m->cix))];
         o->methods = kri_slot(&m->methods);
-        o->superseded = true;
+        kri_store_release(&o->superseded, true); /* pairs with the acquire in find_in */
     }
     kri_store(w, &m->head, &m->name, name);
     kri_store(w, &m->head, &m->super, super);
@@ -325,6 +343,7 @@ kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, k
         kri_store(w, &m->head, &m->element_type, element_keyword(vm, element));
         kri_store(w, &m->head, &m->size, kri_fixnum(size));
     }
+    kri_unlock(&vm->lock);
     if (redefine) {
         kr_value methods = recompiled_methods(w, object, kri_slot(&m->methods));
         kri_store(w, &m->head, &m->methods, methods);
@@ -337,7 +356,7 @@ kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, k
 intptr_t kri_slot_index(struct kr_vm *vm, kr_value cls, kr_value name)
 {
     kr_value vars = kri_slot(&kri_metaclass_of(cls)->vars);
-    if (kri_is_nil(vars) || vm->classes[kri_fixnum_value(kri_metaclass_of(cls)->cix)].element != KRI_ELEMENT_NONE)
+    if (kri_is_nil(vars) || vm->classes[kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix))].element != KRI_ELEMENT_NONE)
         return -1;
     for (size_t i = 0; i < kri_length(vars); i++)
         if (same_symbol_name(vm, name, kri_vector_of(vars)->at[i]))
@@ -365,12 +384,12 @@ static size_t element_bytes(unsigned element, size_t n)
 kr_value kri_instantiate(struct kri_worker *w, kr_value cls, intptr_t size)
 {
     struct kr_vm *vm = w->vm;
-    unsigned index = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix);
+    unsigned index = (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix));
     const struct kri_class *c = &vm->classes[index];
     if (c->element == KRI_ELEMENT_NONE) {
         unsigned layout = kri_heap_layouts(vm->heap)[index].kind;
         if (index < KRI_CLASS_BUILTIN_COUNT && layout != KRI_LAYOUT_SLOTS && layout != KRI_LAYOUT_WEAK && layout != KRI_LAYOUT_WEAK_TABLE)
-            kri_error(w, KRI_E_INSTANTIATE, cls, "instances of %V are made by the system only", kri_metaclass_of(cls)->name);
+            kri_error(w, KRI_E_INSTANTIATE, cls, "instances of %V are made by the system only", kri_slot(&kri_metaclass_of(cls)->name));
         if (index == KRI_CLASS_SYMBOL)
             return kri_make_symbol(w, kri_make_string(w, 0));
         return kri_value_of(kri_make(w, index, 0, c->slots));
@@ -429,7 +448,7 @@ static kr_value find_in(struct kr_vm *vm, unsigned cls, kr_value selector)
     const struct kri_class *c = &vm->classes[cls];
     if (kri_is_nil(c->object))
         return KRI_NIL;
-    kr_value l = c->superseded ? c->methods : kri_slot(&kri_metaclass_of(c->object)->methods);
+    kr_value l = kri_load_acquire(&c->superseded) ? c->methods : kri_slot(&kri_metaclass_of(c->object)->methods);
     for (; kri_is_cons(l); l = kri_cdr(l)) {
         kr_value entry = kri_car(l);
         if (kri_eq(kri_car(entry), selector))
@@ -498,9 +517,9 @@ kr_value kri_send_slow(struct kri_worker *w, kr_value *argv, int *argc, kr_value
         unsigned start = c->cls;
         if (!kri_is_nil(super_of)) {
             if (!kri_derivedp(vm, argv[0], super_of))
-                kri_error(w, KRI_E_NO_OBJECT, argv[0], "an instance of %V expected", kri_metaclass_of(super_of)->name);
+                kri_error(w, KRI_E_NO_OBJECT, argv[0], "an instance of %V expected", kri_slot(&kri_metaclass_of(super_of)->name));
             /* The class in the receiver's own ancestry, so that old instances meet their own methods. */
-            unsigned target = vm->classes[kri_fixnum_value(kri_metaclass_of(super_of)->cix)].depth;
+            unsigned target = vm->classes[kri_fixnum_value(kri_slot(&kri_metaclass_of(super_of)->cix))].depth;
             while (start && vm->classes[start].depth >= target)
                 start = vm->classes[start].super;
         }

@@ -17,7 +17,9 @@ void kri_compiler_init(struct kri_compiler *c, struct kri_worker *w, kr_value fo
     c->scope = NULL;
     c->fn = NULL;
     c->line = 0;
+    c->tolerant = false;
     c->here = c->outer = KRI_NIL;
+    c->stepping = false;
     c->outside = w->ctx->compiler;
     w->ctx->compiler = c;
 }
@@ -79,7 +81,7 @@ kr_value kri_compiler_form(const struct kri_compiler *c) { return kri_is_nil(c->
 
 static void compiler_end(struct kri_compiler *c) { c->w->ctx->compiler = c->outside; }
 
-static kr_value finish(struct kri_compiler *c, struct kri_fn *f)
+kr_value kri_compiler_finish(struct kri_compiler *c, struct kri_fn *f)
 {
     kri_generate(c, f);
     kr_value fn = kri_function_make(c, f);
@@ -87,39 +89,75 @@ static kr_value finish(struct kri_compiler *c, struct kri_fn *f)
     return fn;
 }
 
-kr_value kri_compile_form(struct kri_worker *w, kr_value form)
+static kr_value compile_form(struct kri_worker *w, kr_value form, bool tolerant)
 {
     struct kri_compiler c;
     kri_compiler_init(&c, w, form);
+    c.tolerant = tolerant;
     struct kri_fn *f = kri_compiler_alloc(&c, sizeof *f);
     f->source = KRI_NIL;
     c.fn = f;
     f->body = kri_analyse(&c, form);
     f->line = c.line;
-    return finish(&c, f);
+    return kri_compiler_finish(&c, f);
 }
 
-kr_value kri_compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda)
+struct form {
+    kr_value form;
+};
+
+static kr_value compile_strictly(struct kri_worker *w, void *arg) { return compile_form(w, ((struct form *)arg)->form, false); }
+
+/* A mistake in a part of a form is an error when that part is reached, as in an interpreter: what stands before it has its effects. */
+kr_value kri_compile_form(struct kri_worker *w, kr_value form)
+{
+    struct form f = {form};
+    kr_value fn;
+    if (!kri_late_ready(w))
+        return compile_form(w, form, false);
+    return kri_attempt(w, compile_strictly, &f, false, &fn) ? fn : compile_form(w, form, true);
+}
+
+kr_value kri_compile_tolerant(struct kri_worker *w, kr_value cls, kr_value name, kr_value source, bool macro)
+{
+    struct kri_compiler c;
+    kri_compiler_init(&c, w, source);
+    c.tolerant = true;
+    kr_value rest = kri_cdr(source);
+    struct kri_lambda l = {.name = name, .lambda_list = kri_car(rest), .body = kri_cdr(rest), .source = source, .macro = macro,
+                           .block = KRI_LAMBDA_BLOCK, .block_name = name};
+    if (!kri_is_nil(cls)) {
+        l.name = kri_keep(&c, kri_list(w, 2, kri_metaclass_of(cls)->name, name));
+        l.method = true;
+        l.method_class = cls;
+    }
+    return kri_compiler_finish(&c, kri_analyse_lambda(&c, &l, source));
+}
+
+static kr_value compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda, bool stepping)
 {
     struct kri_compiler c;
     kri_compiler_init(&c, w, lambda);
+    c.stepping = stepping;
     if (!kri_is_cons(lambda) || !kri_is_cons(kri_cdr(lambda)))
         kri_error(w, KRI_E_LAMBDA_FORM, lambda, "(lambda parameters form..) expected");
     kr_value rest = kri_cdr(lambda);
     struct kri_lambda l = {.name = name, .lambda_list = kri_car(rest), .body = kri_cdr(rest), .source = lambda,
                            .block = kri_is_nil(name) ? KRI_LAMBDA_NIL_BLOCK : KRI_LAMBDA_BLOCK, .block_name = name};
-    return finish(&c, kri_analyse_lambda(&c, &l, lambda));
+    return kri_compiler_finish(&c, kri_analyse_lambda(&c, &l, lambda));
 }
+
+kr_value kri_compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda) { return compile_lambda(w, name, lambda, false); }
 
 kr_value kri_compile_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value lambda_list, kr_value body)
 {
     struct kri_compiler c;
     kr_value source = kri_cons(w, w->vm->sym.lambda, kri_cons(w, lambda_list, body));
     kri_compiler_init(&c, w, source);
-    kr_value name = kri_keep(&c, kri_list(w, 2, kri_metaclass_of(cls)->name, selector));
+    kr_value name = kri_keep(&c, kri_list(w, 2, kri_slot(&kri_metaclass_of(cls)->name), selector));
     struct kri_lambda l = {.name = name, .lambda_list = lambda_list, .body = body, .source = source, .method = true,
                            .method_class = cls, .block = KRI_LAMBDA_BLOCK, .block_name = selector};
-    return finish(&c, kri_analyse_lambda(&c, &l, source));
+    return kri_compiler_finish(&c, kri_analyse_lambda(&c, &l, source));
 }
 
 /* A global function or macro outside any lexical scope: no wrapper is compiled. */
@@ -132,7 +170,7 @@ static kr_value compile_definition(struct kri_worker *w, kr_value name, kr_value
     c.line = kri_position_line(w, form);
     struct kri_lambda l = {.name = name, .lambda_list = kri_car(rest), .body = kri_cdr(rest), .source = source, .macro = macro,
                            .block = KRI_LAMBDA_BLOCK, .block_name = name};
-    return finish(&c, kri_analyse_lambda(&c, &l, form));
+    return kri_compiler_finish(&c, kri_analyse_lambda(&c, &l, form));
 }
 
 struct definition {
@@ -151,17 +189,18 @@ static kr_value compile_or_defer(struct kri_worker *w, struct definition *d)
     kr_value fn;
     if (!kri_late_ready(w))
         return compile_it(w, d);
-    if (kri_attempt(w, compile_it, d, &fn))
+    if (kri_attempt(w, compile_it, d, true, &fn))
         return fn;
     return kri_late_function(w, d->name, kri_cons(w, w->vm->sym.lambda, kri_cdr(kri_cdr(d->form))), d->macro, fn);
 }
 
 /* A function of no arguments that evaluates FORM where the lexical variables of a running function are visible. NAMES: #(class-or-nil symbol..); the values
  * are the receiver, if there is a class, and then the boxes of the variables. */
-static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value names, int count, const kr_value *values)
+static kr_value compile_inside_as(struct kri_worker *w, kr_value form, kr_value names, int count, const kr_value *values, bool tolerant)
 {
     struct kri_compiler c;
     kri_compiler_init(&c, w, form);
+    c.tolerant = tolerant;
     struct kri_fn *outside = kri_compiler_alloc(&c, sizeof *outside), *f = kri_compiler_alloc(&c, sizeof *f);
     kr_value cls = kri_vector_of(names)->at[0];
     f->parent = outside;
@@ -204,6 +243,25 @@ static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value nam
         fn->captured[i] = values[i];
     compiler_end(&c);
     return kri_value_of(fn);
+}
+
+struct inside {
+    kr_value form, names;
+    int count;
+    const kr_value *values;
+};
+
+static kr_value compile_inside_strictly(struct kri_worker *w, void *arg)
+{
+    const struct inside *a = arg;
+    return compile_inside_as(w, a->form, a->names, a->count, a->values, false);
+}
+
+static kr_value compile_inside(struct kri_worker *w, kr_value form, kr_value names, int count, const kr_value *values)
+{
+    struct inside a = {form, names, count, values};
+    kr_value fn;
+    return kri_late_ready(w) && kri_attempt(w, compile_inside_strictly, &a, false, &fn) ? fn : compile_inside_as(w, form, names, count, values, true);
 }
 
 /* ---- macros ---- */
@@ -281,6 +339,8 @@ static bool eval_call(struct kri_worker *w, kr_value form, kr_value f, int *argc
             kr_value a = kri_car(l);
             if (kri_is_cons(a) && !(kri_eq(kri_car(a), w->vm->sym.quote) && kri_is_cons(kri_cdr(a)) && kri_is_nil(kri_cdr(kri_cdr(a)))))
                 return false;
+            if (kri_is_symbol(a) && kri_eq(kri_special(w, a), KRI_UNBOUND))
+                return false; /* compiled, the error names the form */
             n++;
         }
     *argc = 0;
@@ -290,7 +350,7 @@ static bool eval_call(struct kri_worker *w, kr_value form, kr_value f, int *argc
     return true;
 }
 
-static bool situation_holds(struct kri_worker *w, kr_value situations)
+bool kri_situation_holds(struct kri_worker *w, kr_value situations)
 {
     kri_list_length(w, situations); /* for its error, if it is circular */
     for (; kri_is_cons(situations); situations = kri_cdr(situations)) {
@@ -336,7 +396,7 @@ static bool eval_step(struct kri_worker *w, kr_value form, kr_value *value, int 
         if (kri_eq(head, sym->progn) || (kri_eq(head, sym->eval_when) && kri_is_cons(kri_cdr(form)))) {
             kr_value rest = kri_cdr(form);
             if (kri_eq(head, sym->eval_when)) {
-                bool holds = situation_holds(w, kri_car(rest));
+                bool holds = kri_situation_holds(w, kri_car(rest));
                 rest = holds ? kri_cdr(rest) : KRI_NIL;
             }
             kri_form_length(w, rest, form, KRI_E_LISP_FORM);
@@ -363,11 +423,22 @@ static bool eval_step(struct kri_worker *w, kr_value form, kr_value *value, int 
     return false;
 }
 
+/* Call what eval_step found. An error in a builtin names FORM. */
+static kr_value eval_finish(struct kri_worker *w, kr_value form, kr_value function, int argc, const kr_value *argv)
+{
+    struct kr_context *ctx = w->ctx;
+    kr_value outside = ctx->evaluated;
+    ctx->evaluated = form;
+    kr_value value = kri_call(w, function, argc, argv);
+    ctx->evaluated = outside;
+    return value;
+}
+
 kr_value kri_eval(struct kri_worker *w, kr_value form)
 {
     kr_value value, argv[EVAL_ARGUMENTS];
     int argc;
-    return eval_step(w, form, &value, &argc, argv) ? value : kri_call(w, value, argc, argv);
+    return eval_step(w, form, &value, &argc, argv) ? value : eval_finish(w, form, value, argc, argv);
 }
 
 KR_BUILTIN(defun, "lisp::%defun", "(name function)", "Make FUNCTION the global definition of symbol NAME, as defun does. Returns NAME.")
@@ -397,11 +468,11 @@ static kr_value eval_tail(struct kri_worker *w, kr_value form, kr_value *argv)
     int n;
     if (eval_step(w, form, &value, &n, values))
         return value;
-    if (n <= 1) { /* the running builtin has room for one */
+    if (n <= 1 && !kri_code_of(value)->builtin) { /* the running builtin has room for one */
         argv[0] = n ? values[0] : KRI_NIL;
         return kri_tail_call(w, value, n);
     }
-    return kri_call(w, value, n, values);
+    return eval_finish(w, form, value, n, values);
 }
 
 KR_BUILTIN(eval, "eval", "(form)",
@@ -495,6 +566,23 @@ KR_BUILTIN(the, "lisp::%the", "(value type)",
     return v;
 }
 
+KR_BUILTIN(compile_stepping, "lisp::%compile-stepping", "(function)",
+           "A version of FUNCTION, which is not a closure, whose forms call lisp::step-enter and lisp::step-exit; nil if its source is "
+           "not kept. A (lambda ..) list is compiled so as well.")
+{
+    kr_value f = argv[0], source = f, name = KRI_NIL;
+    if (kri_is_function(f)) {
+        const struct kri_code *code = kri_code_of(f);
+        if (code->captures || code->flags & (KRI_CODE_MACRO | KRI_CODE_METHOD))
+            return KRI_NIL;
+        name = code->name;
+        source = code->source;
+    }
+    if (!kri_is_cons(source) || !kri_eq(kri_car(source), w->vm->sym.lambda))
+        return KRI_NIL;
+    return compile_lambda(w, name, source, true);
+}
+
 KR_BUILTIN(no_block, "lisp::%no-block", "(kind name)",
            "Raise the error of a return-from or go (KIND) whose block or tag NAME does not exist around it.")
 {
@@ -579,7 +667,7 @@ KR_BUILTIN(disassemble, "disassemble", "(function)",
 
 const struct kri_builtin *const kri_builtins_compile[] = {
     &defun_def, &defmacro_def, &eval_def, &eval_in_def, &macroexpand_1_def, &macroexpand2_def, &macroexpand_def, &the_def,
-    &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
+    &compile_stepping_def, &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
     NULL,
 };
 

@@ -210,6 +210,8 @@ struct kri_compiler {
     struct kri_scope *scope;
     struct kri_fn *fn;
     unsigned line;
+    bool tolerant;            /* what cannot be compiled raises its error when it is reached */
+    bool stepping;            /* forms report when they begin and end: (step form) */
     kr_value here, outer;     /* the form that is analysed, and the one around it in the same function; NIL: none */
     _Alignas(16) char first[KRI_ARENA_FIRST];
 };
@@ -224,10 +226,14 @@ static inline kr_value kri_keep(struct kri_compiler *c, kr_value v)
         c->keep = kri_cons(c->w, v, c->keep);
     return v;
 }
+/* The code of F, the whole of what C compiles; C is not the one at work any more. */
+kr_value kri_compiler_finish(struct kri_compiler *c, struct kri_fn *f);
 /* The symbol LISP::NAME. */
 kr_value kri_compiler_symbol(struct kri_compiler *c, const char *name);
 /* Elements of a proper list; raises CODE for a dotted one, CIRCULAR for a cycle. */
 size_t kri_form_length(struct kri_worker *w, kr_value list, kr_value form, int code);
+/* Is evaluation among the SITUATIONS of an eval-when? Raises CIRCULAR. */
+bool kri_situation_holds(struct kri_worker *w, kr_value situations);
 
 /* compile_analyse.c */
 typedef struct kri_node *kri_special_form(struct kri_compiler *c, kr_value form, kr_value arguments);
@@ -266,8 +272,11 @@ struct kri_fn *kri_analyse_lambda(struct kri_compiler *c, const struct kri_lambd
 kr_value kri_function_make(struct kri_compiler *c, struct kri_fn *f);
 
 /* compile_late.c */
-/* Run F(w, arg). False: *RESULT is the condition that it raised; no handler of the program's has seen it. */
-bool kri_attempt(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void *arg), void *arg, kr_value *result);
+/* Run F(w, arg), with DEFINITION what can be compiled again at its first call. False: *RESULT is the condition that it raised; no handler of the program's has seen it. */
+bool kri_attempt(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void *arg), void *arg, bool definition, kr_value *result);
+/* Compile SOURCE, a lambda list, as method NAME of class CLS, or function or macro NAME if CLS is NIL; forms that do not compile raise their errors
+ * when they are reached. */
+kr_value kri_compile_tolerant(struct kri_worker *w, kr_value cls, kr_value name, kr_value source, bool macro);
 /* Is the core there that late definitions need? */
 bool kri_late_ready(struct kri_worker *w);
 bool kri_last_chance(struct kri_worker *w);

@@ -141,7 +141,7 @@ static struct kri_scope *find_variable(struct kri_compiler *c, kr_value symbol, 
  * objects that C code relies on: they go through `slot` and `setslot`, which know them. */
 static bool slot_is_direct(struct kr_vm *vm, kr_value cls, uint32_t slot)
 {
-    unsigned cix = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix);
+    unsigned cix = (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix));
     if (slot >= vm->classes[cix].slots || vm->classes[cix].element != KRI_ELEMENT_NONE || slot > 60000)
         return false;
     while (cix >= KRI_CLASS_BUILTIN_COUNT)
@@ -187,7 +187,7 @@ static struct kri_node *slot_node(struct kri_compiler *c, struct kri_scope *s, k
             n->kid[0] = value;
         return kri_node_seal(n);
     }
-    if (slot == 0 && !value && c->vm->classes[kri_fixnum_value(kri_metaclass_of(s->value)->cix)].element != KRI_ELEMENT_NONE) {
+    if (slot == 0 && !value && c->vm->classes[kri_fixnum_value(kri_slot(&kri_metaclass_of(s->value)->cix))].element != KRI_ELEMENT_NONE) {
         struct kri_node *l = call_node(c, kri_compiler_symbol(c, "LENGTH"), 1); /* a vector's only slot is in its header */
         l->kid[0] = var_node(c, s->var);
         return l;
@@ -820,12 +820,69 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
     return analyse_call(c, head, arguments, n);
 }
 
+/* N, what FORM stands for, between the calls that a stepper waits for. The function called is asked for by name, so that it may be
+ * stepped as well. */
+static struct kri_node *stepped(struct kri_compiler *c, kr_value form, struct kri_node *n)
+{
+    if (n->op == KRI_N_CONST || n->op == KRI_N_CLOSURE || n->op == KRI_N_FUNCTION)
+        return n;
+    if (n->op == KRI_N_CALL) {
+        struct kri_node *call = kri_node_new(c, KRI_N_CALLV, n->kids + 1), *function = call_node(c, kri_compiler_symbol(c, "STEP-CALL"), 1);
+        function->kid[0] = kri_node_const(c, n->value);
+        call->kid[0] = kri_node_seal(function);
+        memcpy(call->kid + 1, n->kid, n->kids * sizeof *n->kid);
+        n = kri_node_seal(call);
+    }
+    struct kri_node *enter = call_node(c, kri_compiler_symbol(c, "STEP-ENTER"), 1), *leave = call_node(c, kri_compiler_symbol(c, "STEP-EXIT"), 2);
+    enter->kid[0] = kri_node_const(c, form);
+    leave->kid[0] = kri_node_const(c, form);
+    leave->kid[1] = n;
+    return node2(c, KRI_N_PROGN, kri_node_seal(enter), kri_node_seal(leave));
+}
+
+static struct kri_node *analyse(struct kri_compiler *c, kr_value form);
+
+struct analysis {
+    struct kri_compiler *c;
+    kr_value form;
+    struct kri_node *node;
+};
+
+static kr_value attempt_analysis(struct kri_worker *w, void *arg)
+{
+    struct analysis *a = arg;
+    (void)w;
+    a->node = analyse(a->c, a->form);
+    return KRI_NIL;
+}
+
 struct kri_node *kri_analyse(struct kri_compiler *c, kr_value form)
+{
+    if (KRI_LIKELY(!c->tolerant) || !kri_is_cons(form))
+        return analyse(c, form);
+    struct analysis a = {c, form, NULL};
+    struct kri_scope *scope = c->scope;
+    struct kri_fn *fn = c->fn;
+    unsigned line = c->line;
+    kr_value condition, here = c->here, outer = c->outer;
+    if (kri_attempt(c->w, attempt_analysis, &a, false, &condition))
+        return a.node;
+    c->scope = scope;
+    c->fn = fn;
+    c->line = line;
+    c->here = here;
+    c->outer = outer;
+    struct kri_node *raise = call_node(c, kri_compiler_symbol(c, "%RAISE-LATE"), 1);
+    raise->kid[0] = kri_node_const(c, condition);
+    return kri_node_seal(raise);
+}
+
+static struct kri_node *analyse(struct kri_compiler *c, kr_value form)
 {
     if (kri_native_exhausted(c->w))
         kri_error(c->w, KRI_E_STACK, KRI_NIL, "forms nested too deeply");
     unsigned line = c->line;
-    kr_value inside = c->here, outer = c->outer;
+    kr_value inside = c->here, outer = c->outer, whole = form;
     for (;;) {
         if (!kri_is_cons(form))
             return kri_is_symbol(form) ? analyse_symbol(c, form) : kri_node_const(c, form);
@@ -840,6 +897,8 @@ struct kri_node *kri_analyse(struct kri_compiler *c, kr_value form)
         c->here = inside;
         c->outer = outer;
         if (!again) {
+            if (KRI_UNLIKELY(c->stepping))
+                n = stepped(c, whole, n);
             c->line = line ? line : c->line;
             return n;
         }
@@ -1245,9 +1304,7 @@ static kr_value compile_macro(struct kri_compiler *outer, kr_value name, kr_valu
     c.line = outer->line;
     struct kri_lambda l = {.name = name, .lambda_list = second(definition), .body = cddr(definition), .source = lambda_of(&c, definition),
                            .macro = true, .block = KRI_LAMBDA_BLOCK, .block_name = name};
-    struct kri_fn *f = kri_analyse_lambda(&c, &l, definition);
-    kri_generate(&c, f);
-    return kri_function_make(&c, f);
+    return kri_compiler_finish(&c, kri_analyse_lambda(&c, &l, definition));
 }
 
 static struct kri_node *form_macrolet(struct kri_compiler *c, kr_value form, kr_value arguments)
@@ -1314,7 +1371,7 @@ static struct kri_node *form_declare(struct kri_compiler *c, kr_value form, kr_v
 static struct kri_node *form_eval_when(struct kri_compiler *c, kr_value form, kr_value arguments)
 {
     arguments_between(c, form, 1, SIZE_MAX);
-    if (!memq(c->vm->sym.eval, kri_car(arguments)))
+    if (!kri_situation_holds(c->w, kri_car(arguments)))
         return kri_node_const(c, KRI_NIL);
     return kri_analyse_body(c, kri_cdr(arguments), form);
 }
@@ -1341,14 +1398,16 @@ static struct kri_node *defined_function(struct kri_compiler *c, const struct kr
     struct kri_scope *scope = c->scope;
     struct kri_fn *fn = c->fn;
     unsigned line = c->line;
-    kr_value condition;
+    kr_value condition, here = c->here, outer = c->outer;
     if (!kri_late_ready(c->w))
         return closure_node(c, l, form);
-    if (kri_attempt(c->w, attempt_closure, &a, &condition))
+    if (kri_attempt(c->w, attempt_closure, &a, true, &condition))
         return a.node;
     c->scope = scope;
     c->fn = fn;
     c->line = line;
+    c->here = here;
+    c->outer = outer;
     if (l->method)
         return kri_node_const(c, kri_late_method(c->w, l->method_class, l->block_name, l->source, condition));
     return kri_node_const(c, kri_late_function(c->w, l->name, l->source, l->macro, condition));

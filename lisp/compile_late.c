@@ -19,11 +19,14 @@
 struct attempt {
     kr_value (*f)(struct kri_worker *w, void *arg);
     void *arg;
+    bool definition;
 };
 
 static kr_value attempt_definition(struct kri_worker *w, void *arg)
 {
     struct attempt *a = arg;
+    if (!a->definition)
+        return a->f(w, a->arg);
     return kri_with_binding(w, w->vm->sym.compiling_definition, w->vm->sym.t, a->f, a->arg);
 }
 
@@ -40,6 +43,8 @@ KR_BUILTIN(leave_attempt, "lisp::%leave-attempt", "(condition)",
            "The handler of an attempt to compile: leave it with CONDITION. It declines what is not the program's fault: a full stack or "
            "heap, an interrupt.")
 {
+    if (!kri_derivedp(w->vm, argv[0], w->vm->classes[KRI_CLASS_ERROR].object))
+        kri_argument_error(w, 0, argv[0], KRI_E_TYPE_MISMATCH);
     const struct kri_condition *e = (const struct kri_condition *)argv[0].w;
     intptr_t code = kri_is_fixnum(e->code) ? kri_fixnum_value(e->code) : 0;
     if (code == KRI_E_STACK || code == KRI_E_ALLOCATION || code == KRI_E_INTERRUPT)
@@ -50,9 +55,9 @@ KR_BUILTIN(leave_attempt, "lisp::%leave-attempt", "(condition)",
     kri_unwind_to(w, barrier ? barrier->handler : NULL, argv[0]);
 }
 
-bool kri_attempt(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void *arg), void *arg, kr_value *result)
+bool kri_attempt(struct kri_worker *w, kr_value (*f)(struct kri_worker *w, void *arg), void *arg, bool definition, kr_value *result)
 {
-    struct attempt a = {f, arg};
+    struct attempt a = {f, arg, definition};
     struct kr_context *ctx = w->ctx;
     kr_value callee = w->callee;
     bool done = kri_protect(w, attempt_inside, &a, result);
@@ -169,6 +174,27 @@ static kr_value compile_method(struct kri_worker *w, kr_value cls, kr_value sele
     return kri_compile_method(w, cls, selector, kri_car(kri_cdr(source)), kri_cdr(kri_cdr(source)));
 }
 
+/* A definition to be compiled again: CLS is NIL, or the class of the method NAME. */
+struct renewal {
+    kr_value name, cls, source;
+    bool macro;
+};
+
+static kr_value renewed(struct kri_worker *w, void *arg)
+{
+    const struct renewal *r = arg;
+    return kri_is_nil(r->cls) ? compile_function(w, r->name, r->source, r->macro) : compile_method(w, r->cls, r->name, r->source);
+}
+
+/* Compile at the first call: what still does not compile raises its error when it is reached. */
+static kr_value second_chance(struct kri_worker *w, struct renewal *r)
+{
+    kr_value fn;
+    if (kri_attempt(w, renewed, r, false, &fn))
+        return fn;
+    return kri_compile_tolerant(w, r->cls, r->name, r->source, r->macro);
+}
+
 KR_BUILTIN(compile_late, "lisp::%compile-late", "(name source where &rest arguments)",
            "Compile SOURCE, a lambda list, which could not be compiled when it was defined, and call it with ARGUMENTS. WHERE: function "
            "or macro, whose NAME is, or the class of the method NAME. If the definition still stands, the function takes its place.")
@@ -180,12 +206,12 @@ KR_BUILTIN(compile_late, "lisp::%compile-late", "(name source where &rest argume
     if (!kri_is_cons(source) || !kri_is_cons(kri_cdr(source)))
         kri_argument_error(w, 1, source, KRI_E_LAMBDA_FORM);
     if (kri_is_class(vm, where)) {
-        fn = compile_method(w, where, name, source);
+        fn = second_chance(w, &(struct renewal){name, where, source, false});
         kr_value entry = method_entry(where, name);
         if (kri_is_cons(entry) && kri_eq(kri_code_of(entry_function(entry))->source, source))
             kri_add_method(w, where, name, fn, kri_car(kri_cdr(kri_cdr(entry))));
     } else {
-        fn = compile_function(w, name, source, macro);
+        fn = second_chance(w, &(struct renewal){name, KRI_NIL, source, macro});
         if (kri_eq(kri_code_of(kri_symbol_function(vm, name))->source, source))
             kri_set_function(w, name, fn);
     }
@@ -218,18 +244,6 @@ void kri_note_macro_use(struct kri_compiler *c, kr_value symbol)
     }
 }
 
-/* NAME is a symbol or (class-name selector). */
-struct renewal {
-    kr_value name, cls, source;
-    bool macro;
-};
-
-static kr_value renewed(struct kri_worker *w, void *arg)
-{
-    const struct renewal *r = arg;
-    return kri_is_nil(r->cls) ? compile_function(w, r->name, r->source, r->macro) : compile_method(w, r->cls, r->name, r->source);
-}
-
 static void renew(struct kri_worker *w, kr_value name)
 {
     struct kr_vm *vm = w->vm;
@@ -249,7 +263,7 @@ static void renew(struct kri_worker *w, kr_value name)
     r.macro = code->flags & KRI_CODE_MACRO;
     if (kri_is_builtin_code(code) || code->captures || !kri_is_cons(r.source))
         return;
-    if (!kri_attempt(w, renewed, &r, &fn))
+    if (!kri_attempt(w, renewed, &r, true, &fn))
         fn = kri_is_nil(r.cls) ? kri_late_function(w, r.name, r.source, r.macro, fn) : kri_late_method(w, r.cls, r.name, r.source, fn);
     if (!kri_is_nil(r.cls)) {
         kri_add_method(w, r.cls, r.name, fn, kri_car(kri_cdr(kri_cdr(entry))));
@@ -276,6 +290,13 @@ void kri_macro_changed(struct kri_worker *w, kr_value symbol, kr_value old, kr_v
             renew(w, kri_car(users));
 }
 
+KR_BUILTIN(raise_late, "lisp::%raise-late", "(condition)", "Raise CONDITION, why the form in whose place this stands could not be compiled.")
+{
+    if (!kri_is_pointer(argv[0]) || !kri_derivedp(w->vm, argv[0], w->vm->classes[KRI_CLASS_ERROR].object))
+        kri_argument_error(w, 0, argv[0], KRI_E_NO_OBJECT);
+    kri_raise(w, argv[0]);
+}
+
 KR_BUILTIN(late_ready, "lisp::%late-ready", "()", "Is the core there that late definitions need?") { return kri_bool(w, kri_late_ready(w)); }
 
 KR_BUILTIN(note_macro_users, "lisp::%note-macro-users", "(users)",
@@ -293,4 +314,4 @@ KR_BUILTIN(note_macro_users, "lisp::%note-macro-users", "(users)",
     return KRI_NIL;
 }
 
-const struct kri_builtin *const kri_builtins_late[] = {&late_ready_def, &note_macro_users_def, &leave_attempt_def, &compile_late_def, NULL};
+const struct kri_builtin *const kri_builtins_late[] = {&late_ready_def, &raise_late_def, &note_macro_users_def, &leave_attempt_def, &compile_late_def, NULL};

@@ -1,5 +1,6 @@
 /* context.c -- Lisp stacks, dynamic bindings, and what the collector finds in them. */
 #include <stdlib.h>
+#include "lisp/host.h"
 #include "lisp/vm.h"
 #include "lisp/interp.h"
 #include "lisp/native.h"
@@ -108,26 +109,6 @@ kr_value *kri_stack_reserve(struct kri_worker *w, size_t words)
     return top;
 }
 
-/* The contexts that this thread attached, the last one first. */
-static _Thread_local struct kr_context *here;
-
-struct kr_context *kri_context_here(const struct kr_vm *vm)
-{
-    struct kr_context *ctx = here;
-    while (ctx && ctx->vm != vm)
-        ctx = ctx->below;
-    return ctx;
-}
-
-static void forget_here(struct kr_context *ctx)
-{
-    for (struct kr_context **p = &here; *p; p = &(*p)->below)
-        if (*p == ctx) {
-            *p = ctx->below;
-            return;
-        }
-}
-
 struct kr_context *kri_context_new(struct kr_vm *vm)
 {
     struct kr_context *ctx = calloc(1, sizeof *ctx);
@@ -153,15 +134,12 @@ struct kr_context *kri_context_new(struct kr_vm *vm)
         ctx->next->prev = ctx;
     vm->contexts = ctx;
     pthread_mutex_unlock(&vm->contexts_lock);
-    ctx->below = here;
-    here = ctx;
     return ctx;
 }
 
 void kri_context_free(struct kr_context *ctx)
 {
     struct kr_vm *vm = ctx->vm;
-    forget_here(ctx);
     pthread_mutex_lock(&vm->contexts_lock);
     if (ctx->next)
         ctx->next->prev = ctx->prev;
@@ -178,7 +156,8 @@ void kri_context_free(struct kr_context *ctx)
     free(ctx->dynamic);
     free(ctx->locals);
     free(ctx->held);
-    free(ctx);
+    free(ctx->names);
+    kri_forget(ctx);
 }
 
 /* ---- special variables ---- */
@@ -237,6 +216,13 @@ void kri_proclaim_special(struct kri_worker *w, kr_value symbol)
 
 /* ---- what the collector sees; the world is stopped ---- */
 
+/* WORDS may be NULL if N is 0. */
+static void mark_words(struct kri_marker *m, kr_value *words, size_t n)
+{
+    if (n > 0)
+        kri_mark_range(m, words, words + n);
+}
+
 static void mark_context(struct kr_context *ctx, struct kri_marker *m)
 {
     kr_value *top = kri_context_top(ctx);
@@ -249,14 +235,18 @@ static void mark_context(struct kr_context *ctx, struct kri_marker *m)
     }
     if (ctx->spare)
         memset(ctx->spare->slot, 0, ctx->spare->words * sizeof(kr_value));
-    kri_mark_range(m, ctx->dynamic, ctx->dynamic + ctx->dynamic_size);
-    kri_mark_range(m, ctx->locals, ctx->locals + kri_load_relaxed(&ctx->locals_count));
+    mark_words(m, ctx->dynamic, ctx->dynamic_size);
+    mark_words(m, ctx->locals, kri_load_relaxed(&ctx->locals_count));
     kri_mark_value(m, ctx->thrown_tag);
     kri_mark_value(m, ctx->thrown_value);
-    kri_mark_range(m, ctx->held, ctx->held + ctx->held_count);
+    mark_words(m, ctx->held, ctx->held_count);
     kri_mark_value(m, ctx->unwind_value);
     kri_mark_value(m, ctx->thread);
     kri_mark_value(m, ctx->condition);
+    kri_mark_value(m, ctx->returns);
+    kri_mark_value(m, ctx->evaluated);
+    for (const struct kri_entry *e = ctx->entry; e; e = e->prev)
+        kri_mark_value(m, e->evaluated);
     kri_mark_value(m, ctx->pending_interrupt);
 }
 

@@ -12,6 +12,7 @@
 #ifndef KRI_LISP_CONTEXT_H
 #define KRI_LISP_CONTEXT_H
 
+#include <pthread.h>
 #include "lisp/object.h"
 
 enum { KRI_FRAME_LINK = 3, KRI_HANDLER_WORDS = 4, KRI_SEGMENT_WORDS = 8192, KRI_FRAME_SLACK = 64,
@@ -32,9 +33,14 @@ enum kri_handler_kind {
     KRI_HANDLER_UNWIND,   /* cleanup at the target */
     KRI_HANDLER_BIND,     /* [2] the value to restore, target field: the special's index */
     KRI_HANDLER_NATIVE,   /* a C frame that entered the virtual machine: [2] struct kri_entry * | 1 */
+    KRI_HANDLER_RETURN,   /* a frame goes on behind its call with the value; [2] the vector that the entry lies in */
 };
 
+struct kri_name;
+struct kri_budget;
+
 struct kr_context {
+    size_t alive;                     /* KRI_ALIVE; the first word, for misuse.c */
     struct kri_worker *worker;
     struct kr_vm *vm;
     struct kri_segment *segment;      /* the newest */
@@ -70,6 +76,8 @@ struct kr_context {
 
     kr_value thread;                  /* the Lisp thread object, NIL for the first */
     kr_value condition;               /* the condition being handled, for the REPL */
+    kr_value evaluated;               /* the form whose builtin eval runs without compiling it, or NIL */
+    kr_value returns;                 /* the vectors of RETURN entries in the chain, a list */
     kr_value pending_interrupt;       /* list of functions to call at the next polls, NIL among them: the error; guarded by vm->lock */
     struct kri_positions *positions;  /* line numbers of the form being read (lisp/reader.c), or NULL */
     uint64_t answering;               /* signals whose handlers run, bit N-1 */
@@ -78,7 +86,16 @@ struct kr_context {
     struct kri_compiler *compiler;    /* the compilation that runs, NULL while its macros do */
     unsigned depth;                   /* nested entries from C */
 
-    struct kr_context *below;         /* the contexts of this kernel thread: kri_context_here */
+    struct kri_name *names;           /* symbols by what C programs call them (lisp/api_name.c) */
+    size_t names_epoch;
+
+    kri_atomic budget;                /* struct kri_budget *: what runs here keeps within it, or 0 (lisp/budget.c) */
+    bool budget_told;                 /* its condition was raised here */
+    bool budget_own;                  /* kr_budget_begin was called here */
+    bool telling;                     /* the host's hook for errors runs */
+    bool automatic;                   /* attached by kr_current */
+    pthread_t owner;                  /* the thread that may use it */
+
     struct kr_context *next, *prev;   /* all contexts of the VM; guarded by vm->contexts_lock */
 };
 

@@ -5,6 +5,7 @@
  * value of *error-handler* (EusLisp's two). A handler that returns declines. At last the context unwinds to the nearest
  * kri_protect, which hands the condition to its caller. */
 #include <stdio.h>
+#include "lisp/host.h"
 #include "lisp/frame.h"
 #include "lisp/printer.h"
 
@@ -114,6 +115,27 @@ static void keep_locals(struct kri_worker *w, struct kri_condition *e)
     kri_store(w, &e->head, &e->plist, kri_cons(w, head, e->plist));
 }
 
+static kr_value call_host(struct kri_worker *w, void *arg)
+{
+    const struct kri_host *host = w->vm->host;
+    w->ctx->telling = true;
+    host->hooks.error(w->ctx, *(kr_value *)arg, host->user);
+    return KRI_NIL;
+}
+
+static void told(struct kri_worker *w, void *arg)
+{
+    (void)arg;
+    w->ctx->telling = false;
+}
+
+/* The host's hook sees the frames at fault. It may leave by a restart; what it raises itself it is not told. */
+static void tell_host(struct kri_worker *w, kr_value condition)
+{
+    if (!w->ctx->telling && w->vm->running)
+        kri_unwind_protect(w, call_host, &condition, told);
+}
+
 _Noreturn void kri_raise(struct kri_worker *w, kr_value condition)
 {
     struct kr_vm *vm = w->vm;
@@ -127,6 +149,8 @@ _Noreturn void kri_raise(struct kri_worker *w, kr_value condition)
     if (!kri_is_nil(c.handler) && !kri_eq(c.handler, KRI_UNBOUND))
         call_error_handler(w, &c);
     keep_locals(w, (struct kri_condition *)condition.w);
+    if (vm->host->hooks.error)
+        tell_host(w, condition);
     kr_value *h = ctx->entry ? ctx->entry->handler : NULL;
     for (struct kri_entry *e = ctx->entry; e; e = e->prev) {
         h = e->handler;
@@ -385,6 +409,11 @@ _Noreturn void kri_error_memory(struct kri_worker *w, size_t bytes)
 {
     /* Nothing may be allocated here: the condition was made with the VM. */
     (void)bytes;
+    if (KRI_UNLIKELY(kri_heap_forbidden(w))) {
+        kri_heap_forbid(w, false); /* the mode ends with its error, which needs memory */
+        kri_error(w, KRI_E_NO_ALLOCATION, KRI_NIL, NULL);
+    }
+    kri_budget_memory(w);
     kri_raise(w, w->vm->memory_condition);
 }
 

@@ -304,7 +304,7 @@ static void put_value(struct kri_fasl *o, kr_value v)
             if (!kri_is_class(vm, v))
                 kri_error(o->w, KRI_E_UNSUPPORTED, v, "a constant of this kind in compiled code");
             put_byte(o, TAG_CLASS);
-            put_value(o, kri_metaclass_of(v)->name);
+            put_value(o, kri_slot(&kri_metaclass_of(v)->name));
         }
     }
 }

@@ -23,6 +23,7 @@ struct kri_foreign_call {
     kr_value condition; /* NIL: a throw, which the context remembers (kri_pass_on) */
 };
 const struct kri_ffcall *kri_ffcall_module(struct kri_worker *w); /* loads it, or raises */
+void kri_foreign_objects_free(struct kr_vm *vm);
 
 /* ---- foreign_callback.c ---- */
 void kri_callbacks_free(struct kr_vm *vm);

@@ -8,6 +8,7 @@
  * A call leaves the gate: C may wait, or call back from another thread, as long as it likes. :leaf functions do not. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdlib.h>
 #include "lisp/foreign.h"
 #include "lisp/init.h"
 #include "lisp/load.h"
@@ -24,6 +25,46 @@ static void open_object(void *arg)
     struct opening *o = arg;
     o->handle = dlopen(o->path, RTLD_NOW | RTLD_GLOBAL);
     o->error = o->handle ? NULL : dlerror();
+}
+
+/* Handles that were given out: dlsym takes no others. */
+struct kri_foreign_object {
+    struct kri_foreign_object *next;
+    void *handle;
+};
+
+static bool known_object(struct kri_worker *w, void *handle)
+{
+    kri_lock(w, &w->vm->lock);
+    const struct kri_foreign_object *o = w->vm->foreign_objects;
+    while (o && o->handle != handle)
+        o = o->next;
+    kri_unlock(&w->vm->lock);
+    return o != NULL;
+}
+
+static void note_object(struct kri_worker *w, void *handle)
+{
+    if (known_object(w, handle))
+        return;
+    struct kri_foreign_object *o = malloc(sizeof *o);
+    if (!o)
+        kri_error_memory(w, sizeof *o);
+    o->handle = handle;
+    kri_lock(w, &w->vm->lock);
+    o->next = w->vm->foreign_objects;
+    w->vm->foreign_objects = o;
+    kri_unlock(&w->vm->lock);
+}
+
+/* The VM goes. The objects stay loaded: functions of theirs may be in use elsewhere. */
+void kri_foreign_objects_free(struct kr_vm *vm)
+{
+    for (struct kri_foreign_object *o = vm->foreign_objects, *next; o; o = next) {
+        next = o->next;
+        free(o);
+    }
+    vm->foreign_objects = NULL;
 }
 
 /* Error if it cannot be loaded. */
@@ -57,7 +98,9 @@ KR_BUILTIN(foreign_open, "lisp::%foreign-open", "(path)",
            "cannot be loaded.")
 {
     kr_value path = kri_is_nil(argv[0]) ? argv[0] : kri_path_string(w, argv[0]);
-    return kri_integer(w, (intptr_t)load_object(w, path));
+    void *handle = load_object(w, path);
+    note_object(w, handle);
+    return kri_integer(w, (intptr_t)handle);
 }
 
 KR_BUILTIN(foreign_symbol, "lisp::%foreign-symbol", "(handle name)",
@@ -65,6 +108,8 @@ KR_BUILTIN(foreign_symbol, "lisp::%foreign-symbol", "(handle name)",
 {
     kr_value name = kri_path_string(w, argv[1]);
     void *handle = kri_is_nil(argv[0]) ? RTLD_DEFAULT : (void *)kri_arg_natural(w, argv, 0);
+    if (!kri_is_nil(argv[0]) && !known_object(w, handle))
+        kri_argument_error(w, 0, argv[0], KRI_E_TYPE_MISMATCH);
     void *address = dlsym(handle, kri_path_text(name));
     return address ? kri_integer(w, (intptr_t)address) : KRI_NIL;
 }

@@ -12,6 +12,7 @@ struct kri_callback {
     struct kri_callback *next;  /* guarded by vm->lock */
     struct kr_vm *vm;
     kr_ref *function;
+    kri_atomic running;         /* calls in progress, which forbid that it is freed */
     struct kri_c_callback c;    /* its end is open */
 };
 
@@ -100,10 +101,12 @@ static void invoke(struct kri_c_callback *c, const union kri_c_value *argument, 
 {
     struct kri_callback *callback = (struct kri_callback *)((char *)c - offsetof(struct kri_callback, c));
     struct invocation v = {callback, argument, value, kri_context_here(callback->vm)};
+    kri_fetch_add(&callback->running, 1);
     if (v.ctx)
         call_attached(&v);
     else
         call_from_stranger(&v);
+    kri_fetch_add(&callback->running, (size_t)-1);
 }
 
 /* ---- making and freeing them ---- */
@@ -160,7 +163,7 @@ KR_BUILTIN(make_callback, "lisp::%make-callback", "(function types result)",
     return kri_integer(w, (intptr_t)cb->c.code);
 }
 
-KR_BUILTIN(free_callback, "lisp::%free-callback", "(address)", "Free the callback whose code is at ADDRESS: C must not call it any more. Returns t, or nil if there is none.")
+KR_BUILTIN(free_callback, "lisp::%free-callback", "(address)", "Free the callback whose code is at ADDRESS: C must not call it any more. Returns t, or nil if there is none. Error: it is running.")
 {
     void *code = (void *)(uintptr_t)kri_arg_natural(w, argv, 0);
     struct kri_callback *cb, **p;
@@ -168,9 +171,12 @@ KR_BUILTIN(free_callback, "lisp::%free-callback", "(address)", "Free the callbac
     for (p = &w->vm->callbacks; *p && (*p)->c.code != code; p = &(*p)->next)
         continue;
     cb = *p;
-    if (cb)
+    bool running = cb && kri_load_acquire(&cb->running) > 0;
+    if (cb && !running)
         *p = cb->next;
     kri_unlock(&w->vm->lock);
+    if (running)
+        kri_error(w, KRI_E_USER, argv[0], "the callback is running; it can be freed when it has returned");
     if (!cb)
         return KRI_NIL;
     kri_ffcall_module(w)->callback_free(code);

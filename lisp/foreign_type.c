@@ -328,6 +328,9 @@ struct kri_c_type kri_c_type_suggested(struct kri_worker *w, kr_value v, int i)
 
 /* ---- C to Lisp ---- */
 
+/* Can ADDRESS be mapped? Not below the first page, where a null pointer and an offset lie, nor where no process has memory. */
+static bool possible_address(uint64_t address) { return address >= 4096 && address < (uint64_t)1 << 56; }
+
 static kr_value unsigned_integer(struct kri_worker *w, uint64_t n)
 {
     return n <= (uint64_t)KRI_FIXNUM_MAX ? kri_fixnum((intptr_t)n) : kri_int_from_u64(w, n, false);
@@ -338,6 +341,8 @@ static kr_value string_out(struct kri_worker *w, const char *p, size_t n)
 {
     if (!p)
         return KRI_NIL;
+    if (!possible_address((uintptr_t)p))
+        kri_error(w, KRI_E_RANGE, unsigned_integer(w, (uintptr_t)p), "no string is at address %zu", (size_t)(uintptr_t)p);
     return n ? kri_string_n(w, p, n) : kri_string(w, p);
 }
 
@@ -375,8 +380,6 @@ kr_value kri_from_c(struct kri_worker *w, struct kri_c_type type, const union kr
 }
 
 /* ---- memory ---- */
-
-enum { LOWEST_ADDRESS = 4096 }; /* what lies below is never mapped: a null pointer and an offset */
 
 static size_t kind_bytes(struct kri_worker *w, unsigned kind, kr_value name)
 {
@@ -416,7 +419,7 @@ static struct place find_place(struct kri_worker *w, int argc, kr_value *argv, i
         kri_error(w, KRI_E_ARGC, KRI_NIL, vector ? "a vector, an offset and a type expected" : "an address and a type expected");
     if (!vector) {
         uint64_t address = (uint64_t)integer_in(w, argv[from], KRI_C_UINT64, from);
-        if (address < LOWEST_ADDRESS)
+        if (!possible_address(address))
             kri_error(w, KRI_E_RANGE, argv[from], "%V is no address", argv[from]);
         p.at = (unsigned char *)(uintptr_t)address;
         return p;
@@ -462,7 +465,7 @@ KR_BUILTIN(make_foreign_string, "make-foreign-string", "(address length)",
 {
     uint64_t address = (uint64_t)integer_in(w, argv[0], KRI_C_UINT64, 0);
     intptr_t length = kri_arg_natural(w, argv, 1);
-    if (address < LOWEST_ADDRESS || address > UINT64_MAX - (uint64_t)length)
+    if (!possible_address(address) || !possible_address(address + (uint64_t)length))
         kri_error(w, KRI_E_RANGE, argv[0], "%V is no address", argv[0]);
     if (length > INT32_MAX)
         kri_error(w, KRI_E_ARRAY_SIZE, argv[1], NULL);

@@ -1,5 +1,6 @@
 /* frame.c -- frames for errors and for the debugger: the form that is evaluated, arguments, variables (Note [debug], object.h). */
 #include "lisp/frame.h"
+#include "lisp/opcode.h"
 
 /* ---- walking ---- */
 
@@ -123,7 +124,7 @@ static bool is_evaluator(struct kri_worker *w, kr_value name)
 {
     const struct kri_symbols *s = &w->vm->sym;
     return kri_eq(name, s->eval) || kri_eq(name, s->eval_in) || kri_eq(name, s->load) || kri_eq(name, s->evaluate_entry) ||
-           kri_eq(name, s->evaluate_text);
+           kri_eq(name, s->evaluate_text) || kri_eq(name, s->start) || kri_eq(name, s->run_arguments);
 }
 
 static kr_value quoted(struct kri_worker *w, kr_value v)
@@ -153,6 +154,8 @@ kr_value kri_fault_form(struct kri_worker *w, bool outer, kr_value call)
     const struct kri_entry *e = w->ctx->entry;
     if (w->ctx->compiler)
         return kri_compiler_form(w->ctx->compiler);
+    if (!kri_is_nil(w->ctx->evaluated))
+        return w->ctx->evaluated;
     if (e && e->compiler && w->ctx->base == e->handler) /* the arguments of a macro do not fit */
         return kri_compiler_form(e->compiler);
     for (bool more = kri_frame_first(w, &f); more; more = kri_frame_next(w, &f, &caller)) {
@@ -305,6 +308,12 @@ KR_BUILTIN(frame_variables, "lisp::%frame-variables", "(frame)",
     return kri_cons(w, names, kri_is_nil(cls) ? list : kri_cons(w, self, list));
 }
 
+KR_BUILTIN(frame_locals, "lisp::%frame-locals", "(frame)", "An association list of FRAME's variables that are no parameters, and their values.")
+{
+    struct kri_frames f = frame_arg(w, argv, 0);
+    return kri_frame_locals(w, &f);
+}
+
 KR_BUILTIN(frame_store, "lisp::%frame-store", "(frame variables)",
            "VARIABLES is what %frame-variables gave for FRAME: give the frame's variables the values in its boxes. Returns nil.")
 {
@@ -344,5 +353,84 @@ KR_BUILTIN(variable_names, "lisp::%variable-names", "(function)", "The names of 
 {
     return kri_is_function(argv[0]) ? kri_variable_names(w, kri_code_of(argv[0])) : KRI_NIL;
 }
-const struct kri_builtin *const kri_builtins_frame[] = {&frames_def, &frame_information_def, &frame_variables_def, &frame_store_def,
-                                                        &box_value_def, &variable_names_def, NULL};
+/* ---- going on behind a call ---- */
+
+/* Does the instruction before PC leave its value in register A? */
+static bool gives_value(const kri_instruction *pc)
+{
+    switch ((enum kri_op)kri_decode_op(pc[-1])) {
+    case KRI_OP_CALLG:
+    case KRI_OP_CALL:
+    case KRI_OP_SEND:
+    case KRI_OP_SENDV:
+    case KRI_OP_SENDSUPER:
+    case KRI_OP_APPLY:
+    case KRI_OP_GETVAR:
+    case KRI_OP_FUNCTION:
+    case KRI_OP_ADD:
+    case KRI_OP_SUB:
+    case KRI_OP_MUL:
+    case KRI_OP_DIV:
+    case KRI_OP_MOD:
+    case KRI_OP_ADDI:
+    case KRI_OP_LT:
+    case KRI_OP_LE:
+    case KRI_OP_NUMEQ:
+    case KRI_OP_CAR:
+    case KRI_OP_CDR:
+    case KRI_OP_AREF:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool can_return_to(const struct kri_frames *f)
+{
+    return f->writable && f->at > f->code->instr && f->at <= f->code->instr + f->code->head.length && gives_value(f->at);
+}
+
+/* Was handler H there before frame BASE made the call that it is at? */
+static bool older_handler(kr_value *h, kr_value *base)
+{
+    kr_value *of = kri_untag_pointer(h[3]);
+    if (of == base) /* its own lie in its registers, those of C code that it called do not */
+        return h >= base && h < base + kri_code_of(base[-3])->frame;
+    for (kr_value *b = kri_untag_pointer(base[-1]); b; b = kri_untag_pointer(b[-1]))
+        if (b == of)
+            return true;
+    return false;
+}
+
+KR_BUILTIN(return_value_p, "lisp::%return-value-p", "(frame)", "t if %return-to can let FRAME go on.")
+{
+    struct kri_frames f = frame_arg(w, argv, 0);
+    return kri_bool(w, can_return_to(&f));
+}
+
+KR_BUILTIN(return_to, "lisp::%return-to", "(frame value)",
+           "Leave everything that FRAME has called, running cleanups, and let FRAME go on as if that call had returned VALUE.")
+{
+    struct kr_context *ctx = w->ctx;
+    struct kri_frames f = frame_arg(w, argv, 0);
+    if (!can_return_to(&f))
+        kri_error(w, KRI_E_RANGE, argv[0], "no value can be returned there");
+    kr_value entry = kri_make_vector(w, KRI_HANDLER_WORDS);
+    kr_value *at = kri_vector_of(entry)->at, *newer = NULL, *h = ctx->handler;
+    for (; h && !older_handler(h, f.writable); h = kri_op_previous(h))
+        newer = h;
+    at[0] = kri_tag_pointer(h);
+    at[1] = kri_fixnum((intptr_t)((size_t)(f.at - f.code->instr) << 3 | KRI_HANDLER_RETURN));
+    at[2] = entry;
+    at[3] = kri_tag_pointer(f.writable);
+    ctx->returns = kri_cons(w, entry, ctx->returns);
+    if (newer)
+        newer[0] = kri_tag_pointer(at);
+    else
+        ctx->handler = at;
+    kri_unwind_to(w, at, argv[1]);
+}
+
+const struct kri_builtin *const kri_builtins_frame[] = {&frames_def, &frame_information_def, &frame_variables_def, &frame_locals_def, &frame_store_def,
+                                                        &box_value_def, &variable_names_def, &return_value_p_def,
+                                                        &return_to_def, NULL};

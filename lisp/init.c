@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include "lisp/init.h"
 #include "lisp/foreign.h"
+#include "lisp/profile.h"
 #include "lisp/native_module.h"
 #include "lisp/opcode.h"
 #include "lisp/send.h"
@@ -40,7 +41,7 @@ static void mark_roots(struct kri_heap *heap, struct kri_marker *m)
     kri_mark_range(m, (const kr_value *)&vm->sym, (const kr_value *)(&vm->sym + 1));
     const kr_value single[] = {vm->nil_symbol, vm->undefined, vm->entry_function, vm->pkg_lisp, vm->pkg_user, vm->pkg_keyword,
                                vm->pkg_system, vm->pkg_unix, vm->pkg_compiler, vm->packages, vm->roots, vm->stack_condition,
-                               vm->memory_condition, vm->condition_classes, vm->error_handler, vm->finalizers, vm->random};
+                               vm->memory_condition, vm->budget_condition, vm->condition_classes, vm->error_handler, vm->finalizers, vm->random};
     kri_mark_range(m, single, single + sizeof single / sizeof *single);
     size_t n = kri_load_acquire(&vm->class_count);
     for (size_t i = 1; i < n; i++) {
@@ -55,6 +56,7 @@ static void mark_roots(struct kri_heap *heap, struct kri_marker *m)
             kri_mark_value(m, c->worker->tail);
         }
     kri_mark_contexts(vm, m);
+    kri_profile_mark(vm, m);
 }
 
 /* ---- finalizers and the collection hook, run at a poll of the worker that collected ---- */
@@ -73,15 +75,31 @@ static kr_value run_hook(struct kri_worker *w, void *arg)
     return KRI_NIL;
 }
 
+/* What the host's hook for collections is told. */
+static kr_value tell_collection(struct kri_worker *w, void *arg)
+{
+    const struct kri_host *host = w->vm->host;
+    struct kri_gc_record r;
+    (void)arg;
+    if (kri_heap_records(w, &r, 1) == 1) {
+        const kr_collection c = {.number = r.number, .pause_ns = r.total, .live_bytes = r.live_bytes, .heap_bytes = r.heap_bytes};
+        host->hooks.collection(w->ctx, &c, host->user);
+    }
+    return KRI_NIL;
+}
+
 static void after_gc(struct kri_worker *w)
 {
     kr_value ignored;
+    if (w->ctx && w->vm->running && w->vm->host->hooks.collection)
+        kri_protect(w, tell_collection, NULL, &ignored);
+    kri_budget_after_gc(w);
     if (w->ctx && w->vm->running)
         kri_protect(w, run_hook, NULL, &ignored); /* an error in a hook must not hit the code that happened to poll */
 }
 
 /* Cleanup forms up to E are not run: they had their time. Bindings and what C code left to be tidied are undone as ever. */
-static void forget_cleanups(struct kr_context *ctx, const struct kri_entry *e)
+void kri_forget_cleanups(struct kr_context *ctx, const struct kri_entry *e)
 {
     for (kr_value *h = ctx->handler; h != e->handler; h = kri_op_previous(h))
         if (kri_handler_kind(h) == KRI_HANDLER_UNWIND) {
@@ -97,7 +115,7 @@ _Noreturn static void stop_thread(struct kri_worker *w, enum kri_stopping how)
     while (!e->barrier)
         e = e->prev;
     if (how == KRI_STOPPING_NOW)
-        forget_cleanups(w->ctx, e);
+        kri_forget_cleanups(w->ctx, e);
     kri_unwind_to(w, e->handler, KRI_NIL);
 }
 
@@ -175,9 +193,15 @@ struct kr_context *kri_attach(struct kr_vm *vm, void *base)
     }
     kri_lock(w, &vm->contexts_lock); /* signal.c looks at it */
     ctx->worker = w;
+    ctx->owner = pthread_self();
+    ctx->alive = KRI_ALIVE;
     kri_unlock(&vm->contexts_lock);
     w->ctx = ctx;
     kri_set_lisp_limit(w, ctx->segment->limit);
+    if (!kri_current_note(ctx)) {
+        kri_detach(ctx);
+        return NULL;
+    }
     return ctx;
 }
 
@@ -185,6 +209,9 @@ void kri_detach(struct kr_context *ctx)
 {
     struct kri_worker *w = ctx->worker;
     void *cache = w->method_cache;
+    kri_thread_stopping(ctx);
+    kri_budget_drop(ctx);
+    kri_current_forget(ctx);
     while (ctx->positions)
         kri_positions_end(w);
     kri_signals_forget(w);
@@ -294,26 +321,35 @@ static void *reserve(size_t bytes)
 static void release_world(struct kr_context *ctx)
 {
     struct kr_vm *vm = ctx->vm;
+    kri_profile_end(ctx->worker);
     kri_threads_stop(ctx->worker);
+    kri_foreign_finalize_all(ctx->worker);
     kri_streams_close(ctx->worker);
+    kri_current_release(vm, ctx);
     kri_detach(ctx);
+    kri_watchdog_stop(vm);
     kri_heap_free(vm->heap);
 }
 
 static void release_vm(struct kr_vm *vm)
 {
     kri_callbacks_free(vm);
+    kri_foreign_objects_free(vm);
     for (struct kr_ref *r = vm->refs, *next; r; r = next) {
         next = r->next;
-        free(r);
+        kri_forget(r);
     }
     kri_classes_free(vm);
     pthread_mutex_destroy(&vm->lock);
     pthread_mutex_destroy(&vm->package_lock);
     pthread_mutex_destroy(&vm->contexts_lock);
     kri_native_finish(vm);
+    kri_profile_free(vm);
     free((char *)(uintptr_t)vm->library);
-    free(vm);
+    pthread_mutex_destroy(&vm->host->watchdog_lock);
+    free(vm->host);
+    vm->host = NULL;
+    kri_forget(vm);
 }
 
 /* Collections at every few allocations (config->stress) are for programs. The core library is always the same, and it would
@@ -340,33 +376,61 @@ static kr_status make_world(struct kr_context *ctx, const kr_config *config)
     return KR_ERROR;
 }
 
-kr_status kr_vm_new(const kr_config *config, kr_vm **out, kr_context **out_ctx)
+/* VM begins, with locks and what its host said. False: memory is out. */
+static bool begin_vm(struct kr_vm *vm, const kr_config *config)
+{
+    vm->host = calloc(1, sizeof *vm->host);
+    if (!vm->host)
+        return false;
+    vm->host->hooks = config->hooks;
+    vm->host->user = config->user;
+    vm->host->serial = kri_vm_serial();
+    pthread_mutex_init(&vm->host->watchdog_lock, NULL);
+    pthread_mutex_init(&vm->lock, NULL);
+    pthread_mutex_init(&vm->package_lock, NULL);
+    pthread_mutex_init(&vm->contexts_lock, NULL);
+    vm->alive = KRI_ALIVE;
+    vm->special_count = 1;
+    vm->method_epoch = 1;
+    vm->stack_limit_words = (config->stack_limit ? config->stack_limit : (size_t)256 << 20) / sizeof(kr_value);
+    vm->max_threads = config->max_threads ? config->max_threads : 256;
+    return true;
+}
+
+kr_status kr_vm_new_abi(int abi_version, const kr_config *config, kr_vm **out, kr_context **out_ctx)
 {
     static const kr_config defaults;
     static const enum kri_discipline disciplines[] = {[KR_ALLOC_GATE] = KRI_ALLOC_GATE, [KR_ALLOC_RWLOCK] = KRI_ALLOC_RWLOCK,
                                                       [KR_ALLOC_MUTEX] = KRI_ALLOC_MUTEX, [KR_ALLOC_NONE] = KRI_ALLOC_NONE};
+    const char *check = getenv("KARAKURI_CHECK");
+    if (abi_version != KR_ABI_VERSION) {
+        fprintf(stderr, "karakuri: the program was compiled against version %d of the interface, the library has %d (%s)\n", abi_version,
+                KR_ABI_VERSION, KR_VERSION);
+        return KR_BAD_VERSION;
+    }
     if (!config)
         config = &defaults;
+    if (config->check || (check && *check && *check != '0'))
+        kri_store_release(&kri_checking, 1);
     if ((unsigned)config->alloc > KR_ALLOC_NONE)
         return KR_BAD_TYPE;
     struct kr_vm *vm = calloc(1, sizeof *vm);
     if (!vm)
         return KR_NO_MEMORY;
-    pthread_mutex_init(&vm->lock, NULL);
-    pthread_mutex_init(&vm->package_lock, NULL);
-    pthread_mutex_init(&vm->contexts_lock, NULL);
-    vm->special_count = 1;
-    vm->method_epoch = 1;
-    vm->stack_limit_words = (config->stack_limit ? config->stack_limit : (size_t)256 << 20) / sizeof(kr_value);
-    vm->max_threads = config->max_threads ? config->max_threads : 256;
     kr_status status = KR_NO_MEMORY;
+    if (!begin_vm(vm, config)) {
+        free(vm);
+        return KR_NO_MEMORY;
+    }
     vm->classes = reserve((KRI_CLASS_MAX + 1) * sizeof *vm->classes);
     if (!vm->classes)
         goto fail_vm;
     const struct kri_heap_config heap_config = {.limit_bytes = config->heap_limit, .initial_bytes = config->heap_initial,
                                                 .discipline = disciplines[config->alloc], .markers = config->markers,
-                                                .stress = config->stress && config->stress < STRESS_AT_START ? STRESS_AT_START : config->stress};
-    static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt, .signal = kri_signals_deliver,
+                                                .stress = config->stress && config->stress < STRESS_AT_START ? STRESS_AT_START : config->stress,
+                                                .map = config->memory.map, .unmap = config->memory.unmap, .memory_user = config->memory.user};
+    static const struct kri_heap_hooks hooks = {.mark_roots = mark_roots, .after_gc = after_gc, .interrupt = interrupt, .budget = kri_budget_poll,
+                                                 .signal = kri_signals_deliver, .sample = kri_profile_sample, .allocated = kri_profile_allocated,
                                                  .weak_trace = kri_hash_table_trace, .weak_clear = kri_hash_table_clear_dead};
     vm->heap = kri_heap_new(&heap_config, &hooks, vm);
     if (!vm->heap)
@@ -377,10 +441,14 @@ kr_status kr_vm_new(const kr_config *config, kr_vm **out, kr_context **out_ctx)
     if (!ctx)
         goto fail_heap;
     status = make_world(ctx, config);
+    if (status == KR_OK && !kri_vm_enlist(vm))
+        status = KR_NO_MEMORY;
     if (status != KR_OK) {
         release_world(ctx);
         goto fail_vm;
     }
+    kri_store_release(&vm->denied, config->deny & KR_EVERYTHING); /* the core library was loaded without */
+    kri_thread_started(ctx);
     kri_gate_leave_host(ctx->worker);
     *out = vm;
     *out_ctx = ctx;
@@ -395,6 +463,9 @@ fail_vm:
 void kr_vm_free(kr_context *ctx)
 {
     struct kr_vm *vm = ctx->vm;
+    if (kri_is_checking())
+        kri_check_last(ctx, __func__);
+    kri_vm_delist(vm); /* outside the gate: it may wait for threads that are ending */
     if (!kri_inside(ctx->worker))
         kri_gate_enter(ctx->worker);
     release_world(ctx);

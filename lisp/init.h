@@ -2,10 +2,12 @@
 #ifndef KRI_LISP_INIT_H
 #define KRI_LISP_INIT_H
 
+#include "lisp/host.h"
 #include "lisp/interp.h"
 #include "lisp/karakuri.h"
 
 struct kr_ref {
+    size_t alive;               /* KRI_ALIVE; for misuse.c */
     kr_value value;
     struct kr_ref *next, *prev; /* guarded by vm->lock */
     struct kr_vm *vm;
@@ -36,6 +38,8 @@ void kri_streams_after_fork(struct kri_worker *w); /* world stopped, in the chil
 void kri_release_locks(struct kri_worker *w);   /* those that this context holds */
 bool kri_bootstrap_functions(struct kri_worker *w); /* false: memory is out */
 void kri_lock_outside(void *m);
+/* No cleanup form between here and E is run; what C code left to be tidied is, as ever. */
+void kri_forget_cleanups(struct kr_context *ctx, const struct kri_entry *e);
 /* What finalizing V means: its finalizer function is called with it. */
 void kri_run_finalizer(struct kri_worker *w, kr_value v);
 

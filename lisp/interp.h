@@ -27,6 +27,7 @@ struct kri_entry {
     struct kri_region *region;
     const kri_instruction *pc;
     kr_value callee;             /* the builtin that entered, or NIL */
+    kr_value evaluated;
     struct kri_compiler *compiler;
     size_t locals;               /* those of host functions above are dropped with them */
     bool barrier;                /* unwinding ends here and becomes a status (kri_protect) */

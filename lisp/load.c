@@ -1,6 +1,7 @@
 /* load.c -- loading source files, form by form, and finding them. Modules: lib/core/module.l. */
 #include "lisp/load.h"
 #include <errno.h>
+#include <stdio.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -51,9 +52,26 @@ int kri_open_file(struct kri_worker *w, kr_value path, int flags, int mode)
 
 struct loading {
     kr_value path, stream, package;
+    kr_value value; /* of the last form */
     bool print;
     struct kri_positions *positions; /* of whoever loads this */
 };
+
+/* EusLisp evaluates the form all the same, so that programs have lived with it. */
+static void warn_unclosed(struct kri_worker *w, kr_value path)
+{
+    unsigned line = kri_positions_unclosed_line(w);
+    struct kri_text t;
+    char text[160];
+    if (line == 0)
+        return;
+    kri_text_init(&t);
+    snprintf(text, sizeof text, ";; warning: the list that begins in line %u is not closed, but the file ends: ", line);
+    kri_text_puts(w, &t, text);
+    kri_text_puts(w, &t, kri_path_text(path));
+    kri_text_putc(w, &t, '\n');
+    kri_stream_write(w, kri_special(w, w->vm->sym.error_output), t.p, t.n);
+}
 
 static kr_value load_forms(struct kri_worker *w, void *arg)
 {
@@ -66,11 +84,12 @@ static kr_value load_forms(struct kri_worker *w, void *arg)
         kri_positions_begin(w);
         kr_value form = kri_read(w, l->stream, false, KRI_IMMEDIATE(KRI_IMM_EOF));
         kri_positions_freeze(w); /* what the form itself reads is not part of it */
+        warn_unclosed(w, l->path);
         if (kri_eq(form, KRI_IMMEDIATE(KRI_IMM_EOF))) {
             kri_positions_end(w);
             return w->vm->sym.t;
         }
-        kr_value v = kri_eval(w, form);
+        kr_value v = l->value = kri_eval(w, form);
         kri_positions_end(w);
         if (l->print) {
             kri_print(w, v, KRI_NIL, true);
@@ -109,6 +128,13 @@ static void load_open(struct kri_worker *w, int fd, kr_value path, kr_value pack
     struct loading l = {.path = path, .package = package, .print = print, .positions = w->ctx->positions};
     l.stream = fd < 0 ? KRI_NIL : kri_make_fd_stream(w, fd, path, true, 0);
     kri_unwind_protect(w, bind_package, &l, end_loading);
+}
+
+kr_value kri_load_stream(struct kri_worker *w, kr_value stream, kr_value path)
+{
+    struct loading l = {.path = path, .stream = stream, .package = kri_special(w, w->vm->sym.package), .positions = w->ctx->positions};
+    kri_unwind_protect(w, bind_package, &l, end_loading);
+    return l.value;
 }
 
 void kri_load_path(struct kri_worker *w, const char *path)

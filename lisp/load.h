@@ -11,6 +11,8 @@ const char *kri_path_text(kr_value path);
 int kri_open_file(struct kri_worker *w, kr_value path, int flags, int mode);
 /* Load FILE (a path taken as it is); raises. */
 void kri_load_path(struct kri_worker *w, const char *path);
+/* The forms of STREAM as those of a file named PATH, a string; the value of the last. */
+kr_value kri_load_stream(struct kri_worker *w, kr_value stream, kr_value path);
 /* Where load finds NAME, a string: as it is, with a suffix, along *load-path*; or NIL. */
 kr_value kri_find_load_file(struct kri_worker *w, kr_value name);
 

@@ -147,7 +147,7 @@ static kr_value evaluate(struct kri_worker *w, void *form) { return kri_eval(w, 
 static void evaluate_now(struct kri_worker *w, kr_value form)
 {
     kr_value result, rest = kri_cdr(form);
-    if (kri_attempt(w, evaluate, &form, &result))
+    if (kri_attempt(w, evaluate, &form, true, &result))
         return;
     const struct kri_string *s = kri_string_of(((const struct kri_symbol *)kri_car(form).w)->pname);
     bool variable = (s->head.length == 6 && !memcmp(s->byte, "DEFVAR", 6)) || (s->head.length == 12 && !memcmp(s->byte, "DEFPARAMETER", 12));

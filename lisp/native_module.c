@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "lisp/host.h"
 #include "lisp/fasl.h"
 #include "lisp/load.h"
 #include "lisp/native_module.h"
@@ -136,6 +137,7 @@ static const char *refusal(const struct kri_native_module *m)
 
 const struct kri_native_module *kri_native_open(struct kri_worker *w, const char *path)
 {
+    kri_need(w, KR_FOREIGN);
     void *handle = open_object(path);
     if (!handle) {
         const char *why = dlerror();
@@ -173,6 +175,8 @@ kr_value kri_native_fresh(struct kri_worker *w, kr_value source)
     const char *text = kri_path_text(source);
     size_t n = kri_length(source);
     struct stat st, so;
+    if (kri_load_relaxed(&w->vm->denied) & KR_FOREIGN)
+        return KRI_NIL; /* the source is loaded */
     if (n < 2 || strcmp(text + n - 2, ".l") != 0 || stat(text, &st) != 0)
         return KRI_NIL;
     kr_value module = kri_make_string(w, n + 1);

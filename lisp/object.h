@@ -34,7 +34,7 @@ struct kri_class {
     uint16_t slots;           /* values after the header (instances), inherited ones included */
     uint8_t element;          /* enum kri_element */
     int32_t fixed_size;       /* vector classes with :size; else -1 */
-    bool superseded;          /* the class was redefined: `methods` below serve the instances of this index */
+    kri_atomic superseded;    /* true: the class was redefined, and `methods`, set before, serve the instances of this index */
     kr_value methods;
 };
 
@@ -131,10 +131,10 @@ struct kri_code {
     const struct kri_native *native; /* not NULL: native code (lisp/native.h); builtin is its entry, which checks arguments itself */
     uint16_t nreq, nopt, nkey, flags;
     uint16_t frame;              /* registers, outgoing call frames included */
-    uint16_t spare;
+    uint16_t spare;              /* of builtins and special forms: what the compiler makes of them */
     int32_t max;                 /* most arguments; -1: any */
     uint32_t line;               /* of the definition */
-    uint32_t captures;
+    uint32_t captures;           /* of a guarded builtin: the capabilities it takes (lisp/capability.c); k is its record then */
     kri_instruction instr[];
 };
 

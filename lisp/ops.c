@@ -17,7 +17,7 @@ kr_value kri_op_function(struct kri_worker *w, kr_value symbol)
 
 _Noreturn KRI_COLD void kri_op_bad_self(struct kri_worker *w, kr_value self, kr_value cls)
 {
-    kri_error(w, KRI_E_TYPE_MISMATCH, self, "self of a method of %V, an object of that class expected", kri_metaclass_of(cls)->name);
+    kri_error(w, KRI_E_TYPE_MISMATCH, self, "self of a method of %V, an object of that class expected", kri_slot(&kri_metaclass_of(cls)->name));
 }
 
 void kri_op_setvar_slow(struct kri_worker *w, kr_value symbol, kr_value v)
@@ -27,14 +27,24 @@ void kri_op_setvar_slow(struct kri_worker *w, kr_value symbol, kr_value v)
     kri_set_special(w, symbol, v);
 }
 
+bool kri_is_cons_subclass(struct kr_vm *vm, kr_value v)
+{
+    return kri_is_pointer(v) && kri_ptr(v)->cls >= KRI_CLASS_BUILTIN_COUNT && kri_derivedp(vm, v, vm->classes[KRI_CLASS_CONS].object);
+}
+
+/* Not a cons, nor NIL: an instance of a subclass of cons, such as queue, begins like one. */
 kr_value kri_op_car(struct kri_worker *w, kr_value v)
 {
+    if (kri_is_cons_subclass(w->vm, v))
+        return kri_slot(&kri_cons_of(v)->car);
     w->callee = kri_symbol_function(w->vm, w->vm->sym.car);
     kri_argument_error(w, 0, v, KRI_E_NO_LIST);
 }
 
 kr_value kri_op_cdr(struct kri_worker *w, kr_value v)
 {
+    if (kri_is_cons_subclass(w->vm, v))
+        return kri_slot(&kri_cons_of(v)->cdr);
     w->callee = kri_symbol_function(w->vm, w->vm->sym.cdr);
     kri_argument_error(w, 0, v, KRI_E_NO_LIST);
 }

@@ -17,6 +17,9 @@ enum table { ALL, EXTERNAL };
 #define FREE_PLACE kri_fixnum(0)
 #define REMOVED_PLACE kri_fixnum(1)
 
+/* What C programs' names meant may be otherwise now (lisp/api_name.c). */
+static void names_changed(struct kri_worker *w) { kri_fetch_add(&w->vm->names_epoch, 1); }
+
 static uint64_t hash_name(const char *name, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -257,11 +260,13 @@ static kr_value property(struct kri_worker *w, kr_value plist, kr_value key)
     return KRI_NIL;
 }
 
-kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key)
+kr_value kri_property(struct kri_worker *w, kr_value object, kr_value key)
 {
     struct kri_cell *cell;
-    return kri_cdr(property(w, kri_slot(plist_of(w, object, &cell)), key));
+    return property(w, kri_slot(plist_of(w, object, &cell)), key);
 }
+
+kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key) { return kri_cdr(kri_property(w, object, key)); }
 
 void kri_putprop(struct kri_worker *w, kr_value object, kr_value value, kr_value key)
 {
@@ -368,6 +373,7 @@ void kri_set_package_names(struct kri_worker *w, kr_value package, kr_value name
 {
     struct kri_package *p = kri_package_of(package);
     kri_store(w, &p->head, &p->names, names);
+    names_changed(w);
 }
 
 static bool memq(kr_value x, kr_value list)
@@ -403,6 +409,7 @@ void kri_export(struct kri_worker *w, kr_value symbol, kr_value package)
         kri_unintern(w, other, kri_car(l));
     }
     enter(w, symbol, package, true, false);
+    names_changed(w);
 }
 
 void kri_import(struct kri_worker *w, kr_value symbol, kr_value package)
@@ -411,6 +418,7 @@ void kri_import(struct kri_worker *w, kr_value symbol, kr_value package)
     struct kri_symbol *s = kri_symbol_of(w->vm, symbol);
     if (kri_is_nil(kri_slot(&s->homepkg)))
         kri_store(w, &s->head, &s->homepkg, package);
+    names_changed(w);
 }
 
 /* Remove SYMBOL itself (not another of its name) from table T. */
@@ -435,6 +443,7 @@ bool kri_unintern(struct kri_worker *w, kr_value symbol, kr_value package)
     if (was && kri_eq(s->homepkg, package))
         kri_store(w, &s->head, &s->homepkg, KRI_NIL);
     kri_unlock(&w->vm->package_lock);
+    names_changed(w);
     return was;
 }
 
@@ -443,6 +452,7 @@ void kri_unexport(struct kri_worker *w, kr_value symbol, kr_value package)
     kri_lock(w, &w->vm->package_lock);
     remove_locked(w, kri_package_of(package), EXTERNAL, symbol);
     kri_unlock(&w->vm->package_lock);
+    names_changed(w);
 }
 
 void kri_shadow(struct kri_worker *w, kr_value name, kr_value package)
@@ -462,6 +472,7 @@ void kri_shadow(struct kri_worker *w, kr_value name, kr_value package)
     kri_lock(w, &w->vm->package_lock);
     push_locked(w, &p->head, &p->shadows, pair);
     kri_unlock(&w->vm->package_lock);
+    names_changed(w);
 }
 
 void kri_use_package(struct kri_worker *w, kr_value used, kr_value user)
@@ -487,6 +498,7 @@ void kri_use_package(struct kri_worker *w, kr_value used, kr_value user)
         push_locked(w, &q->head, &q->used_by, by);
     }
     kri_unlock(&vm->package_lock);
+    names_changed(w);
 }
 
 /* Take X out of the list in *SLOT of CELL: a copy without it replaces the list if that is still the same then. */
@@ -519,6 +531,7 @@ void kri_unuse_package(struct kri_worker *w, kr_value used, kr_value user)
     struct kri_package *p = kri_package_of(user), *q = kri_package_of(used);
     remove_from_list(w, &p->head, &p->use, used);
     remove_from_list(w, &q->head, &q->used_by, user);
+    names_changed(w);
 }
 
 kr_value kri_package_symbols(struct kri_worker *w, kr_value package, bool external_only)

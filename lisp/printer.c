@@ -4,6 +4,7 @@
  * is handed over in large pieces, so that what one call prints comes out in one piece among several threads, unless it is long
  * or a :prin1 method writes to the stream in its midst. Lists are walked in a loop, everything else recurses under a check of
  * the native stack. */
+#include "lisp/number.h"
 #include "lisp/printer.h"
 #include <math.h>
 #include <setjmp.h>
@@ -339,12 +340,12 @@ static void open_unreadable(struct printer *p, kr_value v)
     puts_(p, "#<");
     if (kri_is_nil(cls))
         puts_(p, "%cell");
-    else if (kri_is_symbol(kri_metaclass_of(cls)->name))
-        print_symbol(p, kri_metaclass_of(cls)->name);
+    else if (kri_is_symbol(kri_slot(&kri_metaclass_of(cls)->name)))
+        print_symbol(p, kri_slot(&kri_metaclass_of(cls)->name));
     print_address(p, v);
 }
 
-static kr_value slot_names(struct printer *p, kr_value v) { return kri_metaclass_of(kri_class_of(p->vm, v))->vars; }
+static kr_value slot_names(struct printer *p, kr_value v) { return kri_slot(&kri_metaclass_of(kri_class_of(p->vm, v))->vars); }
 
 /* *print-object*: #J(class value ..); *print-structure*: #s(class slot value ..). */
 static void print_slots(struct printer *p, kr_value v)
@@ -354,7 +355,7 @@ static void print_slots(struct printer *p, kr_value v)
     size_t n = p->vm->classes[c->cls].slots;
     puts_(p, p->as_object ? "#J(" : "#s(");
     p->depth++;
-    print_symbol(p, kri_metaclass_of(kri_class_of(p->vm, v))->name);
+    print_symbol(p, kri_slot(&kri_metaclass_of(kri_class_of(p->vm, v))->name));
     for (size_t i = 0; i < n; i++) {
         if (!p->as_object) {
             put(p, ' ');
@@ -390,7 +391,7 @@ static void print_particulars(struct printer *p, kr_value v)
         }
     } else if (is_a(p, v, KRI_CLASS_METACLASS)) {
         put(p, ' ');
-        print_symbol(p, kri_metaclass_of(v)->name);
+        print_symbol(p, kri_slot(&kri_metaclass_of(v)->name));
     } else if (kri_is_package(v)) {
         put(p, ' ');
         kr_value names = kri_package_of(v)->names;
@@ -513,6 +514,8 @@ static void print_immediate(struct printer *p, kr_value v)
     puts_(p, text);
 }
 
+static bool is_real(kr_value v) { return kri_is_number(v) && !kri_has_class(v, KRI_CLASS_COMPLEX); }
+
 static void print(struct printer *p, kr_value v)
 {
     stop_if_enough(p);
@@ -558,6 +561,17 @@ static void print(struct printer *p, kr_value v)
         put(p, '/');
         print_integer(p, ((struct kri_ratio *)c)->denominator);
         return;
+    case KRI_CLASS_COMPLEX: {
+        const struct kri_complex *z = (const struct kri_complex *)c;
+        if (!is_real(z->real) || !is_real(z->imaginary))
+            break; /* made by instantiate */
+        puts_(p, "#c(");
+        print(p, z->real);
+        put(p, ' ');
+        print(p, z->imaginary);
+        put(p, ')');
+        return;
+    }
     case KRI_CLASS_CODE: case KRI_CLASS_BOX: case KRI_CLASS_BYTES: case KRI_CLASS_RECORD:
         print_native(p, v);
         return;

@@ -13,6 +13,7 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include "lisp/address_table.h"
+#include "lisp/number.h"
 #include "lisp/package.h"
 
 enum syntax { CONSTITUENT, WHITE, TERMINATING, NONTERMINATING, SINGLE_ESCAPE, MULTIPLE_ESCAPE, ILLEGAL };
@@ -40,6 +41,7 @@ enum syntax { CONSTITUENT, WHITE, TERMINATING, NONTERMINATING, SINGLE_ESCAPE, MU
     NATIVE(DEGREES, 'D', 1, "read-degree", "#d90, a number of degrees, as radians")                                     \
     NATIVE(RADIANS, 'R', 1, "read-radian", "#r1.57, a number of radians, as degrees")                                   \
     NATIVE(PATHNAME, 'P', 1, "lisp::read-pathname", "#p\"..\", a pathname")                                             \
+    NATIVE(COMPLEX, 'C', 1, "lisp::read-complex", "#c(real imaginary), a complex number")                                \
     NATIVE(EVAL, '.', 1, "lisp::read-eval", "#.form, the value of form at read time")                                   \
     NATIVE(EVAL2, ',', 1, "lisp::read-eval-comma", "#,form, the value of form at read time")                            \
     NATIVE(UNINTERNED, ':', 1, "lisp::read-uninterned", "#:name, a symbol in no package")                               \
@@ -97,8 +99,9 @@ struct reader {
     int backquote;           /* how deep */
     kr_value labels;         /* alist (n . object), the object a MARK_LABEL record while it is being read */
     bool unresolved;         /* such a record was handed out */
+    bool data;               /* inf and nan are numbers, as they are printed; in a program's source they are symbols */
     bool suppress;           /* skipping a form under #+ or #- */
-    bool closes_at_end;      /* a string: an open list ends with it */
+    bool closes_at_end;      /* a string, or a file being loaded: an open list ends with it */
     bool user;               /* a user-made stream */
     unsigned line;           /* of the item being read */
     kr_value state;          /* the *reader-state* this read continues, or NIL */
@@ -363,6 +366,18 @@ static kr_value token_symbol(struct reader *r, const struct token *t)
     return symbol;
 }
 
+/* What the N characters at P name of inf, -inf, nan, -nan; else 0. */
+static double float_name(const char *p, size_t n)
+{
+    bool minus = n > 0 && p[0] == '-';
+    p += minus;
+    if (n - minus != 3)
+        return 0;
+    if (strncasecmp(p, "inf", 3) == 0)
+        return minus ? -INFINITY : INFINITY;
+    return strncasecmp(p, "nan", 3) == 0 ? NAN : 0;
+}
+
 static kr_value token_object(struct reader *r, const struct token *t)
 {
     if (!t->escaped && t->colons == 0) {
@@ -371,6 +386,11 @@ static kr_value token_object(struct reader *r, const struct token *t)
         kr_value number = parse_number(r);
         if (!kri_eq(number, KRI_UNBOUND))
             return number;
+        if (r->data) {
+            double x = float_name(r->text.p, r->text.n);
+            if (x != 0)
+                return kri_float(r->w, x);
+        }
     }
     return token_symbol(r, t);
 }
@@ -394,6 +414,7 @@ struct kri_positions {
     } *at;
     size_t size, count;
     unsigned form_line;
+    unsigned unclosed_line;  /* where a list began that the end of the file closed, or 0 */
     bool frozen;
 };
 
@@ -415,6 +436,8 @@ void kri_positions_end(struct kri_worker *w)
     free(p->at);
     free(p);
 }
+
+unsigned kri_positions_unclosed_line(struct kri_worker *w) { return w->ctx->positions ? w->ctx->positions->unclosed_line : 0; }
 
 static struct place *position_place(struct place *at, size_t size, uintptr_t cons)
 {
@@ -474,8 +497,11 @@ static kr_value read_list(struct reader *r, int close)
     for (;;) {
         int c = skip_space(r);
         if (c < 0) {
-            if (r->closes_at_end)
+            if (r->closes_at_end) {
+                if (w->ctx->positions)
+                    w->ctx->positions->unclosed_line = line; /* of the outermost list in the end */
                 break;
+            }
             end_error(r, "end of input in a list that began here", line);
         }
         if (c == close)
@@ -589,6 +615,7 @@ static kr_value expand_backquote(struct reader *r, kr_value x)
     struct kri_worker *w = r->w;
     const struct kri_symbols *sym = &r->vm->sym;
     check_depth(r);
+    kri_poll(w); /* nested backquotes grow exponentially */
     if (is_marker(x, MARK_COMMA))
         return marked(x);
     if (is_marker(x, MARK_SPLICE))
@@ -902,7 +929,7 @@ static kr_value read_character(struct reader *r)
         const char *name;
         int code;
     } names[] = {{"SPACE", 32}, {"NEWLINE", 10}, {"TAB", 9}, {"RETURN", 13}, {"LINEFEED", 10}, {"PAGE", 12}, {"BACKSPACE", 8},
-                 {"RUBOUT", 127}, {"NULL", 0}, {"NUL", 0}, {"ESC", 27}, {"ESCAPE", 27}, {"BELL", 7}, {"DELETE", 127}, {"FORMFEED", 12}};
+                 {"RUBOUT", 127}, {"LPAREN", 40}, {"RPAREN", 41}, {"NULL", 0}, {"NUL", 0}, {"ESC", 27}, {"ESCAPE", 27}, {"BELL", 7}, {"DELETE", 127}, {"FORMFEED", 12}};
     struct kri_text *text = &r->text;
     int c = get(r);
     if (c < 0)
@@ -1022,10 +1049,10 @@ static kr_value read_instance(struct reader *r, bool named)
     kr_value name = kri_is_cons(l) ? kri_car(l) : KRI_NIL, cls = kri_is_symbol(name) ? kri_special(w, name) : name;
     if (!kri_is_class(vm, cls))
         read_error(r, KRI_E_NO_CLASS, name, "the class of an instance");
-    unsigned index = (unsigned)kri_fixnum_value(kri_metaclass_of(cls)->cix);
+    unsigned index = (unsigned)kri_fixnum_value(kri_slot(&kri_metaclass_of(cls)->cix));
     if (vm->classes[index].element != KRI_ELEMENT_NONE || !may_instantiate(vm, index))
         read_error(r, KRI_E_READ_OBJECT, name, "no instance of this class can be read");
-    kr_value instance = kri_instantiate(w, cls, -1), vars = kri_metaclass_of(cls)->vars;
+    kr_value instance = kri_instantiate(w, cls, -1), vars = kri_slot(&kri_metaclass_of(cls)->vars);
     struct kri_cell *c = kri_ptr(instance);
     size_t slots = vm->classes[c->cls].slots, i = 0;
     for (l = kri_cdr(l); kri_is_cons(l); l = kri_cdr(l)) {
@@ -1351,6 +1378,15 @@ static kr_value read_native(struct reader *r, enum native n, int c, int number)
             read_error(r, KRI_E_NO_STRING, s, "a pathname");
         return kri_parse_namestring(w, (char *)kri_string_of(s)->byte, kri_length(s));
     }
+    case NATIVE_COMPLEX: {
+        kr_value parts = read_object(r), real = kri_is_cons(parts) ? kri_car(parts) : KRI_NIL;
+        kr_value imaginary = kri_is_cons(parts) && kri_is_cons(kri_cdr(parts)) ? kri_car(kri_cdr(parts)) : KRI_NIL;
+        if (r->suppress)
+            return KRI_NIL;
+        if (!kri_is_number(real) || !kri_is_number(imaginary) || kri_has_class(real, KRI_CLASS_COMPLEX) || kri_has_class(imaginary, KRI_CLASS_COMPLEX))
+            read_error(r, KRI_E_NO_NUMBER, parts, "#c(real imaginary)");
+        return kri_make_complex(w, real, imaginary);
+    }
     case NATIVE_EVAL:
     case NATIVE_EVAL2: return read_eval(r);
     case NATIVE_UNINTERNED: {
@@ -1524,7 +1560,7 @@ static void setup(struct reader *r, struct kri_worker *w, kr_value stream, int d
     r->user = r->st == NULL;
     r->backquote = 0;
     r->labels = r->state = KRI_NIL;
-    r->unresolved = r->suppress = false;
+    r->unresolved = r->suppress = r->data = false;
     r->line = 0;
     if (r->user) {
         memset(&r->own, 0, sizeof r->own);
@@ -1533,7 +1569,7 @@ static void setup(struct reader *r, struct kri_worker *w, kr_value stream, int d
         r->own.line = 1;
         r->st = &r->own;
     }
-    r->closes_at_end = !r->user && r->st->kind == KRI_STREAM_STRING;
+    r->closes_at_end = !r->user && (r->st->kind == KRI_STREAM_STRING || (w->ctx->positions && !w->ctx->positions->frozen));
     kr_value base = kri_special(w, vm->sym.read_base);
     r->base = kri_is_fixnum(base) && kri_fixnum_value(base) >= 2 && kri_fixnum_value(base) <= 36 ? (int)kri_fixnum_value(base) : 10;
     kri_text_init(&r->text);
@@ -1560,10 +1596,11 @@ static kr_value finish(struct reader *r, kr_value v)
     return r->unresolved ? resolve_labels(r, v) : v;
 }
 
-kr_value kri_read(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value)
+static kr_value read_one(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value, bool data)
 {
     struct reader r;
     setup(&r, w, stream, -1);
+    r.data = data;
     if (setjmp(r.shallow))
         too_deep(&r);
     for (;;) {
@@ -1585,6 +1622,14 @@ kr_value kri_read(struct kri_worker *w, kr_value stream, bool eof_error, kr_valu
             v = dot_symbol(&r);
         return finish(&r, v);
     }
+}
+
+kr_value kri_read(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value) { return read_one(w, stream, eof_error, eof_value, false); }
+
+kr_value kri_read_data(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value)
+{
+    const struct kri_positions *p = w->ctx->positions; /* a reader macro of a file that is being loaded reads source */
+    return read_one(w, stream, eof_error, eof_value, !p || p->frozen);
 }
 
 kr_value kri_read_recursive(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value)
@@ -1884,7 +1929,7 @@ static kr_value macro_entry(struct kri_worker *w, kr_value fn)
     for (int i = 1; kri_is_pointer(fn) && kri_is_symbol(fn) && i < NATIVE_COUNT; i++)
         if (kri_eq(macro_value(w, kri_fixnum(i)), fn))
             return kri_fixnum(i);
-    if (!kri_is_nil(fn))
+    if (!kri_is_nil(fn) && !kri_has_class(fn, KRI_CLASS_SYMBOL)) /* what a symbol names may be defined later */
         kri_coerce_function(w, fn);
     return fn;
 }

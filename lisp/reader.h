@@ -8,11 +8,15 @@ void kri_reader_init(struct kri_worker *w); /* the standard readtable */
 /* Does TEXT hold complete forms only? If not, *INDENT (may be NULL) is the column at which its next line might begin.
  * By the current readtable's syntax; dispatch characters mean what they mean in the standard one. */
 bool kri_form_complete(struct kri_worker *w, const char *text, size_t n, int *indent);
+/* The same as kri_read, for a program that reads data: inf and nan are numbers. */
+kr_value kri_read_data(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value);
 /* An object read for a caller amid a read (read-delimited-list, read with recursive-p): labels and backquotes go on. */
 kr_value kri_read_recursive(struct kri_worker *w, kr_value stream, bool eof_error, kr_value eof_value);
 kr_value kri_read_delimited(struct kri_worker *w, kr_value stream, int delimiter);
 /* The line at which the outermost form being read between kri_positions_begin and _end began; 0 outside. */
 unsigned kri_positions_form_line(struct kri_worker *w);
+/* The line of the list that the end of the file closed, as EusLisp has it do; 0: none. */
+unsigned kri_positions_unclosed_line(struct kri_worker *w);
 /* The form has been read: what else is read until kri_positions_end notes no lines. */
 void kri_positions_freeze(struct kri_worker *w);
 /* "a/b.c" to a pathname and back (lisp/pathname.c). */

@@ -1,6 +1,7 @@
 /* report.c -- the text of errors and backtraces, as the REPL, batch runs and hosts show them. */
 #include <stdio.h>
 #include <unistd.h>
+#include <unistd.h>
 #include "lisp/init.h"
 #include "lisp/printer.h"
 #include "lisp/suggest.h"
@@ -51,8 +52,8 @@ static kr_value rest(kr_value v) { return kri_is_cons(v) ? kri_cdr(v) : KRI_NIL;
 /* Is FILE one of the core library's? */
 static bool is_core(kr_value file)
 {
-    static const char core[] = "lib/core/";
-    return kri_length(file) >= sizeof core - 1 && memcmp(kri_string_of(file)->byte, core, sizeof core - 1) == 0;
+    const char *path = (const char *)kri_string_of(file)->byte;
+    return strncmp(path, "lib/core/", 9) == 0 || strncmp(path, "lib/auto/", 9) == 0;
 }
 
 /* " (file:line)" of the innermost frame of the program's. */
@@ -113,7 +114,8 @@ static kr_value condition_text(struct kri_worker *w, void *arg)
             add_lisp_string(w, &t, c->extra);
         }
     }
-    if (!kri_is_nil(c->form) || !kri_is_nil(c->callee)) {
+    bool loop = kri_eq(c->callee, w->vm->sym.evaluate_entry) || kri_eq(c->callee, w->vm->sym.evaluate_text);
+    if (!kri_is_nil(c->form) || !(loop || kri_is_nil(c->callee))) {
         add_text(w, &t, " in ");
         add_value(w, &t, kri_is_nil(c->form) ? c->callee : c->form, 120);
     }
@@ -172,16 +174,41 @@ static kr_value backtrace_text(struct kri_worker *w, void *arg)
 kr_value kri_condition_text(struct kri_worker *w, kr_value condition) { return condition_text(w, &condition); }
 kr_value kri_backtrace_text(struct kri_worker *w, kr_value condition) { return backtrace_text(w, &condition); }
 
+struct report {
+    struct kr_vm *vm;
+    const char *text;
+};
+
+static void write_report(void *arg)
+{
+    const struct report *r = arg;
+    if (!kri_host_output(r->vm, STDERR_FILENO, r->text, strlen(r->text)))
+        fputs(r->text, stderr);
+}
+
+/* TEXT on error output, the host's or the process's. */
+static void report(struct kri_worker *w, const char *text)
+{
+    struct report r = {w->vm, text};
+    kri_blocking(w, write_report, &r);
+}
+
 void kri_report_error(struct kri_worker *w, kr_value condition, const char *where)
 {
     kr_value s;
     fflush(stdout);
-    if (kri_protect(w, condition_text, &condition, &s))
-        fprintf(stderr, "karakuri: error%s%s: %s\n", where ? " " : "", where ? where : "", (const char *)kri_string_of(s)->byte);
-    else
-        fprintf(stderr, "karakuri: error%s%s\n", where ? " " : "", where ? where : "");
+    report(w, "karakuri: error");
+    if (where) {
+        report(w, " ");
+        report(w, where);
+    }
+    if (kri_protect(w, condition_text, &condition, &s)) {
+        report(w, ": ");
+        report(w, (const char *)kri_string_of(s)->byte);
+    }
+    report(w, "\n");
     if (kri_protect(w, backtrace_text, &condition, &s))
-        fputs((const char *)kri_string_of(s)->byte, stderr);
+        report(w, (const char *)kri_string_of(s)->byte);
     fflush(stderr);
 }
 

@@ -1,6 +1,7 @@
 /* stream.c -- byte streams over files and strings. See stream.h for the representation and the locking rule.
  * Always true of a native side, under its lock: RESERVE <= pos <= end <= size for input (so that a character can be put
  * back), pos <= end <= size for output; BYTES are those of the string in slot BUFFER. */
+#include "lisp/host.h"
 #include "lisp/interp.h"
 #include "lisp/stream.h"
 #include <errno.h>
@@ -32,6 +33,8 @@ void kri_text_reserve(struct kri_worker *w, struct kri_text *t, size_t more)
 
 void kri_text_write(struct kri_worker *w, struct kri_text *t, const char *data, size_t n)
 {
+    if (n == 0)
+        return; /* DATA may be NULL */
     kri_text_reserve(w, t, n);
     memcpy(t->p + t->n, data, n);
     t->n += n;
@@ -212,6 +215,7 @@ void kri_stream_init(struct kri_worker *w)
 /* ---- system calls, outside the gate ---- */
 
 struct transfer {
+    struct kr_vm *vm;
     int fd, error;
     bool input, socket, pipe;
     unsigned char *at;
@@ -246,11 +250,35 @@ intptr_t kri_write_quietly(int fd, const void *from, size_t n)
     return done;
 }
 
+/* The standard three may be the host's affair. */
+static bool host_transfer(struct transfer *t)
+{
+    const struct kri_host *host = t->vm->host;
+    if (t->input && t->fd == STDIN_FILENO && host->hooks.input) {
+        size_t n = host->hooks.input((char *)t->at, t->n, host->user);
+        t->done = (ssize_t)(n <= t->n ? n : t->n);
+        return true;
+    }
+    t->done = (ssize_t)t->n;
+    return !t->input && kri_host_output(t->vm, t->fd, (const char *)t->at, t->n);
+}
+
+bool kri_host_output(struct kr_vm *vm, int fd, const char *text, size_t n)
+{
+    const struct kri_host *host = vm->host;
+    if (!host->hooks.output || (fd != STDOUT_FILENO && fd != STDERR_FILENO))
+        return false;
+    host->hooks.output(fd == STDOUT_FILENO ? KR_OUTPUT : KR_ERROR_OUTPUT, text, n, host->user);
+    return true;
+}
+
 /* One read or write; a descriptor in non-blocking mode is waited for. Who waits for input looks up ten times a second: another
  * thread's interrupt is no signal. */
 static void do_transfer(void *arg)
 {
     struct transfer *t = arg;
+    if (t->fd <= STDERR_FILENO && host_transfer(t))
+        return;
     if (t->input && !wait_ready(t)) {
         t->error = EINTR;
         return;
@@ -290,7 +318,7 @@ static int flush_locked(struct kri_worker *w, struct kri_stream *st)
     if (st->kind != KRI_STREAM_FD)
         return 0;
     while (st->pos < st->end && !st->closed) {
-        struct transfer t = {.fd = st->fd, .socket = st->socket, .pipe = st->pipe, .at = st->bytes + st->pos, .n = st->end - st->pos};
+        struct transfer t = {.vm = w->vm, .fd = st->fd, .socket = st->socket, .pipe = st->pipe, .at = st->bytes + st->pos, .n = st->end - st->pos};
         if (!transfer_locked(w, st, &t))
             continue;
         if (t.error) {
@@ -561,7 +589,7 @@ static bool refill_locked(struct kri_worker *w, kr_value stream, struct kri_stre
     while (st->pos == st->end) {
         memmove(st->bytes, st->bytes + st->pos - RESERVE, RESERVE);
         st->pos = st->end = RESERVE;
-        struct transfer t = {.fd = st->fd, .input = true, .at = st->bytes + RESERVE, .n = st->size - RESERVE};
+        struct transfer t = {.vm = w->vm, .fd = st->fd, .input = true, .at = st->bytes + RESERVE, .n = st->size - RESERVE};
         if (st->closed)
             return false;
         if (!transfer_locked(w, st, &t))
@@ -818,7 +846,7 @@ static bool close_native(struct kri_worker *w, kr_value stream, struct kri_strea
     if (st->kind != KRI_STREAM_STRING || st->input)
         kri_store(w, &c->head, &c->direction, KRI_NIL);
     if (fd > STDERR_FILENO) {
-        struct transfer t = {.fd = fd};
+        struct transfer t = {.vm = w->vm, .fd = fd};
         kri_blocking(w, do_close, &t);
         error = error ? error : t.error;
     }
@@ -897,8 +925,9 @@ static void finish_cell(struct kri_cell *c, void *arg)
     if (f->closing && !st->closed && st->fd > STDERR_FILENO)
         finish_later(f, st->fd);
     while (!st->input && !st->closed && st->pos < st->end) {
-        ssize_t n = st->socket ? send(st->fd, st->bytes + st->pos, st->end - st->pos, MSG_NOSIGNAL)
-                                : kri_write_quietly(st->fd, st->bytes + st->pos, st->end - st->pos);
+        size_t left = st->end - st->pos;
+        ssize_t n = kri_host_output(f->w->vm, st->fd, (char *)st->bytes + st->pos, left) ? (ssize_t)left
+                  : st->socket ? send(st->fd, st->bytes + st->pos, left, MSG_NOSIGNAL) : kri_write_quietly(st->fd, st->bytes + st->pos, left);
         if (n < 0 && errno != EINTR)
             break;
         st->pos += n > 0 ? (size_t)n : 0;

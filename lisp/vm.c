@@ -340,15 +340,20 @@ unwind:
         ctx->handler = kri_op_previous(h);
         if (h != ctx->unwind_target && kind != KRI_HANDLER_UNWIND)
             continue;
-        if (kri_segment_of(ctx, h) != ctx->segment)
-            kri_segment_unlink_to(ctx, kri_segment_of(ctx, h));
+        if (kri_segment_of(ctx, hbase) != ctx->segment)
+            kri_segment_unlink_to(ctx, kri_segment_of(ctx, hbase));
         base = hbase;
         pc = kri_code_of(base[-3])->instr + kri_handler_target(h);
         k = kri_code_of(base[-3])->k;
         ctx->top = NULL;
         kri_overflow_end(ctx);
         if (h == ctx->unwind_target) {
-            h[0] = ctx->unwind_value;
+            if (KRI_UNLIKELY(kind == KRI_HANDLER_RETURN)) {
+                R(kri_decode_a(pc[-1])) = ctx->unwind_value;
+                ctx->returns = KRI_NIL;
+            } else {
+                h[0] = ctx->unwind_value;
+            }
             ctx->unwind_value = KRI_NIL;
         } else {
             h[0] = kri_tag_pointer(ctx->unwind_target);

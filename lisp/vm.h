@@ -16,6 +16,10 @@ struct kri_symbols {
 };
 
 struct kr_vm {
+    size_t alive;                     /* KRI_ALIVE; the first word, for misuse.c */
+    struct kri_host *host;            /* what the host configured: hooks and kin; constant (lisp/host.h) */
+    kri_atomic denied;                /* KR_FILES and kin: what Lisp is kept from (lisp/capability.c) */
+    kri_atomic names_epoch;           /* bumped when a name may mean another symbol: uninterned, imported ... */
     struct kri_heap *heap;
     struct kri_class *classes;        /* 65,536 entries reserved; grown under `lock`, entries constant once published */
     kri_atomic class_count;
@@ -23,7 +27,7 @@ struct kr_vm {
     kr_value nil_symbol;              /* the record of NIL: its class, property list, name */
     kr_value undefined;               /* what the function cell of an undefined function holds */
     kr_value entry_function;          /* the function of pseudo-frames: bottom of a stack, entry from C, segment link */
-    kr_value stack_condition, memory_condition; /* made beforehand, for when nothing can be made */
+    kr_value stack_condition, memory_condition, budget_condition; /* made beforehand, for when nothing can be made */
     kr_value condition_classes;       /* alist: code -> class, set by lib/core (lisp::%set-condition-classes) */
     kr_value error_handler;           /* lisp::install-error-handler's; NIL: none */
     kr_value pkg_lisp, pkg_user, pkg_keyword, pkg_system, pkg_unix, pkg_compiler;
@@ -39,11 +43,14 @@ struct kr_vm {
     struct kri_native_instance *natives; /* modules of native code; guarded by lock, entries stay until the end */
     kri_atomic ffcall;                /* const struct kri_ffcall *, or 0: the module for foreign calls (lisp/foreign_call.c) */
     kri_atomic c_type_names;          /* elements of the vector of type keywords, or 0 (lisp/foreign_type.c) */
+    struct kri_foreign_object *foreign_objects; /* shared objects that were loaded; guarded by lock */
     struct kri_callback *callbacks;   /* C functions that call Lisp; guarded by lock */
     struct kr_ref *refs;              /* handles; guarded by lock */
     kr_value roots;                   /* list of values kept for the VM's life */
-    kr_value finalizers;              /* list of (weak-pointer address . function); guarded by lock */
+    kr_value finalizers;              /* functions by address (builtin_system.c); guarded by lock */
+    size_t finalizer_count;           /* how many; guarded by lock */
     void *threads;                    /* lisp/builtin_thread.c */
+    struct kri_profile *profile;      /* lisp/profile.c; NULL until one is made */
     unsigned max_threads;
     bool running;                     /* the world is made: hooks may run Lisp */
     const char *library;              /* directory of the Lisp library, malloc'ed */
@@ -184,6 +191,9 @@ static inline bool kri_is_float(kr_value v)
 }
 double kri_float_value_slow(kr_value v);
 static inline double kri_float_value(kr_value v) { return kri_is_flonum(v) ? kri_flonum_value(v) : kri_float_value_slow(v); }
+/* Is V an instance of a class below cons? Those are conses to Lisp (car, consp), but not to C code. */
+bool kri_is_cons_subclass(struct kr_vm *vm, kr_value v);
+static inline bool kri_is_consp(struct kr_vm *vm, kr_value v) { return kri_is_cons(v) || kri_is_cons_subclass(vm, v); }
 static inline bool kri_is_symbol(kr_value v) /* NIL is one */
 {
     return kri_is_nil(v) || kri_has_class(v, KRI_CLASS_SYMBOL);
@@ -248,6 +258,7 @@ void kri_set_function(struct kri_worker *w, kr_value symbol, kr_value fn);
 static inline kr_value kri_symbol_function(struct kr_vm *vm, kr_value sym) { return kri_slot(&kri_symbol_of(vm, sym)->function); }
 bool kri_fboundp(struct kr_vm *vm, kr_value sym);
 kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key);        /* property, NIL without */
+kr_value kri_property(struct kri_worker *w, kr_value object, kr_value key);   /* (key . property), NIL without */
 void kri_putprop(struct kri_worker *w, kr_value object, kr_value value, kr_value key);
 
 /* ---- numbers (lisp/number.c): the generic operations behind the fast paths; they raise NO_NUMBER and kin ---- */

@@ -62,6 +62,9 @@ static inline void kri_store_int_release(volatile unsigned *p, unsigned v) { AO_
 
 #endif
 
+/* Store V and answer what was there: acquire and release. Libatomic_ops has none; a loop of compare-and-swap would have no bound. */
+static inline size_t kri_exchange(volatile kri_atomic *p, size_t v) { return __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL); }
+
 /* Keeps the compiler from moving memory accesses across; no instruction. */
 static inline void kri_compiler_barrier(void) { __asm__ volatile("" ::: "memory"); }
 

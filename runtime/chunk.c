@@ -14,12 +14,13 @@ size_t kri_large_mapping(size_t object_bytes)
 struct kri_chunk *kri_chunk_map(struct kri_heap *heap, size_t object_bytes)
 {
     size_t bytes = object_bytes ? kri_large_mapping(object_bytes) : KRI_CHUNK_BYTES;
-    struct kri_chunk *c = kri_system_map(bytes, KRI_CHUNK_BYTES);
+    const struct kri_heap_config *source = &heap->config;
+    struct kri_chunk *c = source->map ? source->map(source->memory_user, bytes, KRI_CHUNK_BYTES) : kri_system_map(bytes, KRI_CHUNK_BYTES);
 
-    if (!c)
+    if (!c || (uintptr_t)c % KRI_CHUNK_BYTES)
         return NULL;
     /* Before the first touch. Not for the first chunks: a small program should stay small. */
-    if (object_bytes ? object_bytes >= KRI_CHUNK_BYTES : heap->heap_bytes >= SMALL_HEAP_BYTES)
+    if (!source->map && (object_bytes ? object_bytes >= KRI_CHUNK_BYTES : heap->heap_bytes >= SMALL_HEAP_BYTES))
         kri_system_huge_pages(c, bytes);
     c->heap = heap;
     c->mapped = bytes;
@@ -38,7 +39,11 @@ void kri_chunk_unmap(struct kri_chunk *c)
         kri_system_unmap(c->shadow, c->mapped);
     if (c->seen)
         kri_system_unmap(c->seen, KRI_TREE_GRANULES);
-    kri_system_unmap(c, c->mapped);
+    const struct kri_heap_config *source = &c->heap->config;
+    if (source->unmap)
+        source->unmap(source->memory_user, c, c->mapped);
+    else if (!source->map) /* a source that takes nothing back */
+        kri_system_unmap(c, c->mapped);
 }
 
 static size_t unit_of(const void *p) { return (uintptr_t)p >> KRI_UNIT_SHIFT; }

@@ -255,12 +255,25 @@ void kri_poll_slow(struct kri_worker *w)
         unpoison(w);
         return;
     }
+    if (take_request(w, KRI_REQUEST_SAMPLE) && hooks->sample)
+        hooks->sample(w);
     if (take_request(w, KRI_REQUEST_HOOK) && hooks->after_gc)
         hooks->after_gc(w);
     if (take_request(w, KRI_REQUEST_INTERRUPT) && hooks->interrupt)
         hooks->interrupt(w);
+    if (take_request(w, KRI_REQUEST_BUDGET) && hooks->budget)
+        hooks->budget(w);
     if (take_request(w, KRI_REQUEST_SIGNAL) && hooks->signal)
         hooks->signal(w);
+}
+
+void kri_heap_request_samples(struct kri_heap *heap)
+{
+    pthread_mutex_lock(&heap->workers_lock);
+    for (struct kri_worker *w = heap->workers; w; w = w->next)
+        if (kri_load_relaxed(&w->gate))
+            kri_request(w, KRI_REQUEST_SAMPLE);
+    pthread_mutex_unlock(&heap->workers_lock);
 }
 
 /* ---- the writer ---- */

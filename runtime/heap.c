@@ -581,17 +581,24 @@ static void count_mapping_locked(struct kri_heap *heap, const struct kri_chunk *
         heap->peak_bytes = heap->heap_bytes;
 }
 
-static bool within_limit(const struct kri_heap *heap, size_t bytes)
+static bool within_limit(const struct kri_heap *heap, size_t limit, size_t bytes)
 {
-    return bytes <= heap->config.limit_bytes && heap->heap_bytes <= heap->config.limit_bytes - bytes;
+    return bytes <= limit && heap->heap_bytes <= limit - bytes;
+}
+
+/* How large the heap may become for W. */
+static size_t limit_for(const struct kri_worker *w)
+{
+    size_t limit = w->heap->config.limit_bytes, own = w->gc->limit_bytes;
+    return own && own < limit ? own : limit;
 }
 
 /* A new chunk or large object, registered and counted. NULL: the limit, or the system has no memory. */
-static struct kri_chunk *map_locked(struct kri_heap *heap, size_t object_bytes)
+static struct kri_chunk *map_locked(struct kri_heap *heap, size_t limit, size_t object_bytes)
 {
     struct kri_chunk *c;
 
-    if (!within_limit(heap, object_bytes ? kri_large_mapping(object_bytes) : KRI_CHUNK_BYTES))
+    if (!within_limit(heap, limit, object_bytes ? kri_large_mapping(object_bytes) : KRI_CHUNK_BYTES))
         return NULL;
     c = kri_chunk_map(heap, object_bytes);
     if (!c)
@@ -621,9 +628,9 @@ static void add_chunk_locked(struct kri_heap *heap, struct kri_chunk *c)
     push_locked(heap, kri_chunk_tree(c), KRI_CHUNK_INDEX);
 }
 
-static bool grow_locked(struct kri_heap *heap)
+static bool grow_locked(struct kri_heap *heap, size_t limit)
 {
-    struct kri_chunk *c = map_locked(heap, 0);
+    struct kri_chunk *c = map_locked(heap, limit, 0);
     if (c)
         add_chunk_locked(heap, c);
     return c != NULL;
@@ -635,7 +642,7 @@ bool kri_heap_retire_chunks_stw(struct kri_heap *heap)
 
     kri_base_lock(heap);
     heap->chunks = NULL; /* the next one is the first again, and a small program stays small */
-    fresh = map_locked(heap, 0);
+    fresh = map_locked(heap, heap->config.limit_bytes, 0);
     if (!fresh) {
         heap->chunks = chunks;
     } else {
@@ -663,7 +670,7 @@ bool kri_heap_grow(struct kri_worker *w, size_t bytes)
 
     kri_base_lock(heap);
     for (size_t got = 0; got < bytes && grown; got += TREE_BYTES)
-        grown = grow_locked(heap);
+        grown = grow_locked(heap, limit_for(w));
     kri_base_unlock(heap);
     return grown;
 }
@@ -708,19 +715,21 @@ static bool stress(struct kri_worker *w)
 }
 
 /* A guess when others allocate; the answer only chooses a collection's cause. */
-static bool may_grow(struct kri_heap *heap, size_t bytes)
+static bool may_grow(struct kri_worker *w, size_t bytes)
 {
+    struct kri_heap *heap = w->heap;
     bool may;
     kri_base_lock(heap);
-    may = within_limit(heap, bytes);
+    may = within_limit(heap, limit_for(w), bytes);
     kri_base_unlock(heap);
     return may;
 }
 
 /* A heap at its limit that is all but full would collect for every few cells: it counts as full. */
-static bool starved(const struct kri_heap *heap)
+static bool starved(const struct kri_worker *w)
 {
-    return heap->chunk_count * TREE_BYTES < heap->live_small + heap->config.limit_bytes / 64;
+    const struct kri_heap *heap = w->heap;
+    return heap->chunk_count * TREE_BYTES < heap->live_small + limit_for(w) / 64;
 }
 
 /* Take what SERVE takes from the global base, making that serve by sweeping, growing, collecting. SERVE is called with
@@ -738,7 +747,7 @@ static struct kri_cell *serve_or_grow(struct kri_worker *w, unsigned k, serve_fu
         c = serve(w, k);
         if (c)
             break;
-        if (sweep_one_locked(heap) || ((beyond || heap->handed < heap->budget) && grow_locked(heap)))
+        if (sweep_one_locked(heap) || ((beyond || heap->handed < heap->budget) && grow_locked(heap, limit_for(w))))
             continue;
         if (!heap->sweeping)
             break;
@@ -769,10 +778,10 @@ static struct kri_cell *obtain(struct kri_worker *w, unsigned k, serve_function 
         }
         /* A collection for want of a budget may be somebody else's, who then takes all of it. Only the one at the limit is
          * ours for certain, so only after that we give up. */
-        at_limit = collected || !may_grow(heap, KRI_CHUNK_BYTES);
+        at_limit = collected || !may_grow(w, KRI_CHUNK_BYTES);
         kri_collect(w, at_limit ? KRI_GC_LIMIT : KRI_GC_ALLOCATION);
         collected = true;
-        full = at_limit && starved(heap);
+        full = at_limit && starved(w);
     }
 }
 
@@ -861,10 +870,12 @@ static KRI_NOINLINE struct kri_cell *local_slow(struct kri_worker *w, unsigned k
     }
 }
 
-struct kri_cell *kri_alloc_granule_slow(struct kri_worker *w)
+static struct kri_cell *granule_slow(struct kri_worker *w)
 {
     struct kri_cell *c; /* from the blocks that wait to be carved; none under the disciplines that hide them */
 
+    if (KRI_UNLIKELY(w->gc->forbidden))
+        return NULL;
     if (KRI_UNLIKELY(w->heap->config.stress) && !stress(w))
         return NULL;
     c = w->free[0];
@@ -878,6 +889,23 @@ struct kri_cell *kri_alloc_granule_slow(struct kri_worker *w)
     return open_run(w, c, &w->run, &w->run_end);
 }
 
+/* Somebody wants to know who allocates: BYTES were fetched. What is asked for each batch is asked in proportion to the bytes. */
+static inline void watched(struct kri_worker *w, size_t bytes)
+{
+    if (KRI_UNLIKELY(kri_load_relaxed(&w->heap->watch)) && bytes)
+        w->heap->hooks.allocated(w, bytes);
+}
+
+struct kri_cell *kri_alloc_granule_slow(struct kri_worker *w)
+{
+    struct kri_cell *c = granule_slow(w);
+    if (c)
+        watched(w, (size_t)(w->run_end - w->run) + KRI_GRANULE);
+    return c;
+}
+
+void kri_heap_watch(struct kri_heap *heap, bool on) { kri_store_relaxed(&heap->watch, on); }
+
 /* A large object of BYTES, counted; NULL: the budget is spent and it is not BEYOND, or the limit is reached. */
 static struct kri_chunk *map_large(struct kri_worker *w, size_t bytes, bool beyond)
 {
@@ -886,7 +914,7 @@ static struct kri_chunk *map_large(struct kri_worker *w, size_t bytes, bool beyo
 
     kri_base_lock(heap);
     if (beyond || heap->handed < heap->budget)
-        c = map_locked(heap, bytes);
+        c = map_locked(heap, limit_for(w), bytes);
     if (c) {
         c->next = heap->large;
         heap->large = c;
@@ -917,14 +945,14 @@ static struct kri_cell *large_alloc(struct kri_worker *w, unsigned cls, uint32_t
         kri_gate_yield(w);
     if (heap->config.stress && !stress(w))
         return NULL;
-    if (mapping > heap->config.limit_bytes)
+    if (mapping > limit_for(w))
         return NULL;
     while ((c = map_large(w, bytes, collected)) == NULL) {
         if (at_limit) {
             open_reserve(heap, true);
             return NULL;
         }
-        at_limit = collected || !may_grow(heap, mapping); /* as in obtain */
+        at_limit = collected || !may_grow(w, mapping); /* as in obtain */
         kri_collect(w, at_limit ? KRI_GC_LIMIT : KRI_GC_ALLOCATION);
         collected = true;
     }
@@ -981,9 +1009,18 @@ static KRI_NOINLINE struct kri_cell *alloc_slow(struct kri_worker *w, unsigned c
     unsigned k = words <= LOCAL_WORDS ? local_index[words] : index_of(words);
     struct kri_cell *c;
 
-    if (k > KRI_INDEX_MAX)
-        return large_alloc(w, cls, length, words);
+    if (KRI_UNLIKELY(w->gc->forbidden))
+        return NULL;
+    if (k > KRI_INDEX_MAX) {
+        c = large_alloc(w, cls, length, words);
+        if (c)
+            watched(w, words * KRI_WORD);
+        return c;
+    }
+    size_t handed = kri_load_relaxed(&w->gc->base.handed[k]);
     c = k == 0 ? kri_alloc_granule_slow(w) : k < KRI_LOCAL_SIZES ? local_slow(w, k) : obtain(w, k, serve_block);
+    if (k && c)
+        watched(w, (kri_load_relaxed(&w->gc->base.handed[k]) - handed) * kri_block_bytes(k));
     if (KRI_UNLIKELY(!c))
         return NULL;
     kri_set_header(c, kri_header(cls, k, length));
@@ -1085,7 +1122,7 @@ static size_t surplus_stw(const struct kri_heap *heap, size_t empty)
 
     if (give > RELEASE_CHUNKS)
         give = RELEASE_CHUNKS;
-    if (heap->wanted && !within_limit(heap, heap->wanted)) {
+    if (heap->wanted && !within_limit(heap, heap->config.limit_bytes, heap->wanted)) {
         size_t missing = heap->heap_bytes + heap->wanted - heap->config.limit_bytes;
         size_t chunks = (missing + KRI_CHUNK_BYTES - 1) / KRI_CHUNK_BYTES;
         give = chunks > give ? chunks : give;
@@ -1252,8 +1289,8 @@ struct kri_heap *kri_heap_new(const struct kri_heap_config *config, const struct
         goto fail_layouts;
     set_local_limit_locked(heap);
     if (heap->config.limit_bytes >= 2 * KRI_CHUNK_BYTES) /* a smaller heap goes without */
-        heap->reserve = map_locked(heap, 0);
-    if (!grow_locked(heap)) /* a limit below one chunk is no heap */
+        heap->reserve = map_locked(heap, heap->config.limit_bytes, 0);
+    if (!grow_locked(heap, heap->config.limit_bytes)) /* a limit below one chunk is no heap */
         goto fail_chunk;
     if (!kri_gate_init(heap))
         goto fail_chunk;
@@ -1305,6 +1342,19 @@ void kri_heap_free(struct kri_heap *heap)
 
 void *kri_heap_user(struct kri_heap *heap) { return heap->user; }
 enum kri_discipline kri_heap_discipline(const struct kri_heap *heap) { return heap->config.discipline; }
+
+void kri_heap_limit_worker(struct kri_worker *w, size_t bytes) { w->gc->limit_bytes = bytes; }
+
+void kri_heap_forbid(struct kri_worker *w, bool forbidden)
+{
+    if (forbidden)
+        kri_close_runs(w); /* so that every allocation takes the slow path, which looks */
+    w->gc->forbidden = forbidden;
+}
+
+bool kri_heap_forbidden(const struct kri_worker *w) { return w->gc->forbidden; }
+bool kri_heap_owns(struct kri_heap *heap, const void *address) { return kri_chunk_find(&heap->table, (uintptr_t)address) != NULL; }
+
 void kri_heap_set_stress(struct kri_heap *heap, unsigned stress_every) { heap->config.stress = stress_every; }
 
 bool kri_heap_fail(struct kri_worker *w, uint32_t after, uint32_t count)

@@ -35,6 +35,11 @@ struct kri_heap_config {
     enum kri_discipline discipline;
     unsigned markers;        /* threads that mark; 0: the cores of the machine */
     unsigned stress;         /* collect at every STRESS-th slow-path allocation (and keep runs short); 0: never */
+    /* Where chunks and large objects come from; NULL: the system. MAP answers zeroed memory at a multiple of ALIGNMENT, or NULL; called
+     * from any thread, with a lock held: neither may come back here. */
+    void *(*map)(void *user, size_t bytes, size_t alignment);
+    void (*unmap)(void *user, void *memory, size_t bytes);
+    void *memory_user;
 };
 
 struct kri_marker; /* one marking thread (runtime/mark.c) */
@@ -56,6 +61,12 @@ struct kri_heap_hooks {
     void (*after_gc)(struct kri_worker *w);
     /* KRI_REQUEST_INTERRUPT at a poll. May run Lisp, may raise. */
     void (*interrupt)(struct kri_worker *w);
+    /* KRI_REQUEST_BUDGET at a poll. May run Lisp, may raise. */
+    void (*budget)(struct kri_worker *w);
+    /* KRI_REQUEST_SAMPLE at a poll, for profiles. Allocates nothing, raises nothing. */
+    void (*sample)(struct kri_worker *w);
+    /* While kri_heap_watch is on: about BYTES more were fetched for the cell that is being made. Allocates nothing, raises nothing. */
+    void (*allocated)(struct kri_worker *w, size_t bytes);
     void (*signal)(struct kri_worker *w);
 };
 
@@ -89,6 +100,13 @@ void kri_heap_set_stress(struct kri_heap *heap, unsigned stress);
 /* For tests: of this worker's slow-path allocations, AFTER succeed, then COUNT fail as if the limit was reached. In stress mode only;
  * false otherwise. */
 bool kri_heap_fail(struct kri_worker *w, uint32_t after, uint32_t count);
+/* W gets no more memory from the system once the heap has BYTES; 0: the heap's own limit holds. The owner, inside the gate. */
+void kri_heap_limit_worker(struct kri_worker *w, size_t bytes);
+/* The checked mode without allocation: while it is on, W's every allocation fails (NULL). The owner, inside the gate. */
+void kri_heap_forbid(struct kri_worker *w, bool forbidden);
+bool kri_heap_forbidden(const struct kri_worker *w);
+/* Does ADDRESS lie in a chunk or large object of this heap? Any thread. */
+bool kri_heap_owns(struct kri_heap *heap, const void *address);
 /* Class index -> layout. Written by lisp/ before the first instance exists, read by the collector. */
 struct kri_layout *kri_heap_layouts(struct kri_heap *heap); /* 65,536 entries, reserved, touched as needed */
 
@@ -199,6 +217,10 @@ bool kri_heap_check(struct kri_worker *w, char *message, size_t size);
 void kri_heap_get_stats(struct kri_worker *w, struct kri_heap_stats *out);
 /* Up to N of the newest records, newest first; returns how many. */
 size_t kri_heap_records(struct kri_worker *w, struct kri_gc_record *out, size_t n);
+/* Have hooks.allocated called, or no more. */
+void kri_heap_watch(struct kri_heap *heap, bool on);
+/* Ask every worker that is inside the gate for a sample. Any thread that is no worker of HEAP. */
+void kri_heap_request_samples(struct kri_heap *heap);
 /* After fork, in the child: only W's thread is left. */
 void kri_heap_after_fork(struct kri_worker *w);
 

@@ -59,6 +59,8 @@ struct kri_local_base {
 struct kri_worker_gc {
     struct kri_worker *worker;
     struct kri_local_base base;
+    size_t limit_bytes;                       /* this worker's own limit of the heap; 0: none. Owner only */
+    bool forbidden;                           /* no allocation from here; owner only */
 
     /* -- gate, worker and mark half: fields below are theirs -- */
     void *native_base;                        /* highest address of the native stack that may hold values */
@@ -77,6 +79,7 @@ struct kri_heap {
     uint8_t word[KRI_WORD_LETTERS];           /* Note [Fibonacci word], heap.c */
     unsigned cores;                           /* of the machine, or what of it the process may use */
     bool check_each;                          /* KR_GC_CHECK=1: kri_heap_check_stw around every collection */
+    kri_atomic watch;                         /* hooks.allocated is called */
     struct kri_gate_state *gate;              /* gate.c */
     struct kri_mark_state *marking;           /* mark.c */
 

@@ -57,7 +57,9 @@ enum kri_request {
     KRI_REQUEST_STOP = 1,       /* the collector wants the gate */
     KRI_REQUEST_INTERRUPT = 2,  /* a Lisp interrupt waits: hooks.interrupt is called at the next poll */
     KRI_REQUEST_HOOK = 4,       /* after-collection work (finalizers, *gc-hook*) waits: hooks.after_gc */
+    KRI_REQUEST_SAMPLE = 16,    /* hooks.sample is called at the next poll */
     KRI_REQUEST_SIGNAL = 8,     /* a signal of the system waits for its handler in Lisp: hooks.signal */
+    KRI_REQUEST_BUDGET = 32,    /* what this worker runs has used up its time or memory: hooks.budget */
 };
 
 /* Attach the calling kernel thread to HEAP as a worker, inside the gate. NATIVE_BASE is the highest address of the native

@@ -44,11 +44,17 @@ for source in test/unit/*_test.c; do
         awk '{n += $1; f += $2 + $3} END {if (NR) print n - f " passed, " f " failed"}' >>"$b/$name.log"
     add "$name" "$b/$name.log"
 done
-for source in test/embed/*.c; do
+for source in test/embed/*.c test/embed/*.cc; do
     [ -e "$source" ] || continue
     name=$(basename "$source" .c)
+    name=${name%.cc}
     check "embed/$name: build" make -s MODE="$mode" "$b/test/embed/$name"
     check "embed/$name" timeout 300 "$b/test/embed/$name"
+done
+for source in doc/examples/*.c; do
+    name=$(basename "$source" .c)
+    check "examples/$name: build" make -s MODE="$mode" "$b/examples/$name"
+    check "examples/$name" sh -c "timeout 120 $b/examples/$name </dev/null | diff doc/examples/$name.expected -"
 done
 sh test/lisp/run.sh "$b/karakuri" >"$b/lisp.log" 2>&1
 add "test/lisp" "$b/lisp.log"

@@ -64,7 +64,10 @@ static inline kr_context *must_new(const kr_config *config, kr_vm **vm)
     kr_vm *made;
     kr_context *ctx;
     const char *stress = getenv("TEST_STRESS"); /* collect at every N-th slow allocation */
-    kr_config c = config ? *config : (kr_config){0};
+    kr_config c;
+    memset(&c, 0, sizeof c);
+    if (config)
+        c = *config;
     if (stress && !c.stress)
         c.stress = (unsigned)atoi(stress);
     CHECK(kr_vm_new(&c, &made, &ctx) == KR_OK);

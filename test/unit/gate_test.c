@@ -452,7 +452,8 @@ START_TEST(requests_reach_the_next_poll)
     kri_poll(w);
     ck_assert_uint_eq(interrupts, 1);
     ck_assert_uint_eq(kri_load_relaxed(&w->lisp_limit), 2);
-    ck_assert_uint_eq(kri_load_relaxed(&w->native_limit), 2);
+    ck_assert_uint_ge(kri_load_relaxed(&w->native_limit), 2); /* what is left to C and bytecode comes on top */
+    ck_assert_uint_lt(kri_load_relaxed(&w->native_limit), UINTPTR_MAX);
     kri_poll(w);
     ck_assert_uint_eq(interrupts, 1);
     kri_collect(w, KRI_GC_REQUEST);
