@@ -36,7 +36,7 @@ enum {
 #define SHARE_HIGH 0.30
 #define SHARE_LOW 0.12
 #define FACTOR_MOST 5.0
-#define FACTOR_BIG 1.1 /* (1 + 1.1) x 2 MB / 1.8 MB: the peak stays below 2.5 times the live memory */
+#define FACTOR_BIG 1.07 /* (1 + 1.07) x 2 MB / 1.8 MB, and the rest of the process: the peak stays below 2.5 times the live memory */
 
 /* The paper's quotas, in cells; what adaptation may raise them to. Runs count in granules. */
 static const uint32_t quota_first[KRI_LOCAL_SIZES] = {500, 300, 20, 15, 10, 5};
