@@ -139,6 +139,13 @@ KR_BUILTIN(get_output_stream_string, "get-output-stream-string", "(stream)",
     return kri_get_output_string(w, arg_stream(w, argv, 0));
 }
 
+KR_BUILTIN(take_output, "lisp::%take-output", "(stream)",
+           "What was written to the string STREAM so far, which is empty then. One step, whatever other threads write meanwhile; the column "
+           "that fresh-line goes by stays.")
+{
+    return kri_take_output_string(w, arg_stream(w, argv, 0));
+}
+
 KR_BUILTIN(reset_stream, "reset-stream", "(stream)",
            "Drop what STREAM has gathered for output or read ahead, and return it. A string being read begins anew.")
 {
@@ -680,7 +687,7 @@ KR_BUILTIN(directory, "directory", "(&optional (path \".\"))", "A list of the na
 }
 
 const struct kri_builtin *const kri_builtins_io[] = {
-    &open_def, &openfile_def, &close_def, &make_string_input_stream_def, &make_string_output_stream_def, &get_output_stream_string_def,
+    &open_def, &openfile_def, &close_def, &make_string_input_stream_def, &make_string_output_stream_def, &get_output_stream_string_def, &take_output_def,
     &reset_stream_def, &make_broadcast_stream_def, &make_two_way_stream_def, &make_concatenated_stream_def, &attach_string_def,
     &attach_file_def, &two_way_stream_def, &stream_descriptor_def, &streamp_def, &input_stream_p_def, &output_stream_p_def, &io_stream_p_def,
     &open_stream_p_def, &interactive_stream_p_def, &read_def, &read_source_def, &read_from_string_def, &read_delimited_list_def, &read_line_def,

@@ -52,6 +52,7 @@ int kri_open_file(struct kri_worker *w, kr_value path, int flags, int mode)
 
 struct loading {
     kr_value path, stream, package;
+    kr_value module; /* of native code, to be loaded in the place of forms, or NIL */
     kr_value value; /* of the last form */
     bool print;
     struct kri_positions *positions; /* of whoever loads this */
@@ -76,8 +77,8 @@ static void warn_unclosed(struct kri_worker *w, kr_value path)
 static kr_value load_forms(struct kri_worker *w, void *arg)
 {
     struct loading *l = arg;
-    if (kri_is_nil(l->stream)) {
-        kri_native_load(w, kri_path_text(l->path));
+    if (!kri_is_nil(l->module)) {
+        kri_native_load(w, kri_path_text(l->module));
         return w->vm->sym.t;
     }
     for (;;) {
@@ -122,10 +123,10 @@ static void end_loading(struct kri_worker *w, void *arg)
         kri_stream_finalize(w, l->stream); /* an input stream: nothing to write, nothing raised */
 }
 
-/* FD -1: PATH is a module of native code. */
-static void load_open(struct kri_worker *w, int fd, kr_value path, kr_value package, bool print)
+/* FD -1: MODULE, of native code, stands for the forms of PATH. */
+static void load_open(struct kri_worker *w, int fd, kr_value path, kr_value module, kr_value package, bool print)
 {
-    struct loading l = {.path = path, .package = package, .print = print, .positions = w->ctx->positions};
+    struct loading l = {.path = path, .module = module, .package = package, .print = print, .positions = w->ctx->positions};
     l.stream = fd < 0 ? KRI_NIL : kri_make_fd_stream(w, fd, path, true, 0);
     kri_unwind_protect(w, bind_package, &l, end_loading);
 }
@@ -143,7 +144,7 @@ void kri_load_path(struct kri_worker *w, const char *path)
     int fd = kri_open_file(w, name, O_RDONLY, 0);
     if (fd < 0)
         kri_error(w, KRI_E_OPEN_FILE, name, "cannot open %s: %s", path, strerror(-fd));
-    load_open(w, fd, name, kri_special(w, w->vm->sym.package), false);
+    load_open(w, fd, name, KRI_NIL, kri_special(w, w->vm->sym.package), false);
 }
 
 /* ---- finding files ---- */
@@ -228,7 +229,7 @@ static kr_value load_file(struct kri_worker *w, int argc, kr_value *argv, bool s
     if (!kri_is_nil(module)) {
         if (verbose)
             announce(w, ";; binloading ", module);
-        load_open(w, -1, module, package, false);
+        load_open(w, -1, path, module, package, false);
         return vm->sym.t;
     }
     if (has_suffix(path, ".o"))
@@ -238,7 +239,7 @@ static kr_value load_file(struct kri_worker *w, int argc, kr_value *argv, bool s
     int fd = kri_open_file(w, path, O_RDONLY, 0);
     if (fd < 0)
         kri_error(w, KRI_E_OPEN_FILE, path, "cannot open %s: %s", kri_path_text(path), strerror(-fd));
-    load_open(w, fd, path, package, !kri_is_nil(kri_arg_key(argc, argv, 1, keys[2], KRI_NIL)));
+    load_open(w, fd, path, KRI_NIL, package, !kri_is_nil(kri_arg_key(argc, argv, 1, keys[2], KRI_NIL)));
     return vm->sym.t;
 }
 

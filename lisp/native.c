@@ -381,6 +381,9 @@ bool kri_native_low(struct kri_worker *w, const kr_value *k, struct kri_native_f
 {
     struct kr_context *ctx = w->ctx;
     const struct kri_native_instance *i = kri_untag_pointer(k[0]);
+    /* The function compared its own stack pointer, which is deeper than this: what it found is not judged again. */
+    if (kri_load_relaxed(&w->native_limit) != ~(size_t)0)
+        return true;
     if (kri_load_relaxed(&w->lisp_limit) == 0) {
         ctx->native = caller;
         ctx->top = ctx->region->top;
@@ -388,7 +391,8 @@ bool kri_native_low(struct kri_worker *w, const kr_value *k, struct kri_native_f
         kri_poll_slow(w);
         ctx->top = NULL;
     }
-    return kri_native_low_slow(w);
+    kri_native_low_slow(w);
+    return false;
 }
 
 kr_value kri_native_twin(struct kri_worker *w, const kr_value *k, struct kri_native_frame *caller, unsigned function, kr_value self,

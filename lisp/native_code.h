@@ -37,6 +37,48 @@ register uintptr_t kri_stack_pointer __asm__("sp");
 #define SITE() (rec.frame.site = &sites[SITES + PC])
 #define SYNC_HERE() (FRAME(), SITE(), w->ctx->native = &rec.frame)
 
+/* ---- floats without their word ---- */
+
+/* A double as a value. */
+#define KRI_BOX(d)                                                             \
+    ({                                                                         \
+        double d_ = (d);                                                       \
+        kr_value v_ = kri_flonum_try(d_);                                      \
+        if (KRI_UNLIKELY(!kri_is_flonum(v_))) {                                \
+            SYNC_HERE();                                                       \
+            v_ = kri_float_slow(w, d_);                                        \
+        }                                                                      \
+        v_;                                                                    \
+    })
+/* The same where the fast version leaves, out of the way. */
+static KRI_COLD kr_value kri_box(struct kri_worker *w, double d) { return kri_float(w, d); }
+/* V as a double, if it is a float in the word or an integer that a double holds exactly; else the fast version leaves. */
+#define KRI_DOUBLE(v)                                                          \
+    ({                                                                         \
+        kr_value v_ = (v);                                                     \
+        double d_;                                                             \
+        if (KRI_LIKELY(kri_is_flonum(v_)))                                     \
+            d_ = kri_flonum_value(v_);                                         \
+        else if (kri_is_fixnum(v_) && (uintptr_t)(kri_fixnum_value(v_) + ((intptr_t)1 << 53)) <= (uintptr_t)1 << 54) \
+            d_ = (double)kri_fixnum_value(v_);                                 \
+        else                                                                   \
+            goto slow;                                                         \
+        d_;                                                                    \
+    })
+/* Element I of V if it is a float-vector. */
+#define KRI_FLOAT_ELEMENT(v, i)                                                \
+    (*({                                                                       \
+        kr_value x_ = (v), i_ = (i);                                           \
+        struct kri_fvector *f_ = (struct kri_fvector *)x_.w;                   \
+        if (KRI_UNLIKELY(!kri_has_class(x_, KRI_CLASS_FLOAT_VECTOR) || !kri_is_fixnum(i_) || \
+                         (uintptr_t)kri_fixnum_value(i_) >= f_->head.length))  \
+            goto slow;                                                         \
+        &f_->at[kri_fixnum_value(i_)];                                         \
+    }))
+/* As kri_lt and kin: true if an operand is NaN. */
+#define KRI_DOUBLE_LT(x, y) (!((x) >= (y)))
+#define KRI_DOUBLE_LE(x, y) (!((x) > (y)))
+
 #define KRI_THROW(tag, value)                      \
     do {                                           \
         SYNC_HERE();                               \

@@ -141,6 +141,13 @@ static bool defines(struct kri_worker *w, kr_value head)
     return (s->head.length > 3 && memcmp(s->byte, "DEF", 3) == 0) || named(w, head, names);
 }
 
+/* Macros whose expanders note what they define: these forms are evaluated where the module is loaded, as a source's are. */
+static bool expands_once_more(struct kri_worker *w, kr_value head)
+{
+    static const char *const names[] = {"DEFSTRUCT", "DEFINE-CONDITION", NULL};
+    return named(w, head, names);
+}
+
 static kr_value evaluate(struct kri_worker *w, void *form) { return kri_eval(w, *(kr_value *)form); }
 
 /* Evaluate a definition while compiling. What fails may depend on forms that only run when the file is loaded. */
@@ -204,7 +211,13 @@ static void top_level(struct kri_worker *w, struct unit *u, kr_value form, bool 
             return;
         }
         bool reading = changes_reading(w, head);
-        if (!definition && !reading) {
+        if (u->emit && expands_once_more(w, head)) {
+            kr_value quoted = kri_list(w, 2, w->vm->sym.quote, form);
+            kri_fasl_form(&u->fasl, kri_compile_form(w, kri_list(w, 2, w->vm->sym.eval, quoted)));
+            return;
+        }
+        /* The parts of a definition are forms of their own: a class is there before its methods are read. */
+        if ((!definition || u->emit) && !reading) {
             kr_value expansion = kri_macroexpand1(w, form, &expanded);
             if (expanded) {
                 top_level(w, u, expansion, now);

@@ -155,11 +155,19 @@ static bool is_call(unsigned op)
 
 enum { TARGET = 1, REACHED = 2, CLEAN = 4 }; /* CLEAN: before the instruction the record is complete but for the site */
 
+/* What is known of a register in the fast version. FLOAT: the variable dN holds it; rN does too only if it is a parameter. */
+enum type { NOTHING_YET, FIXNUM, FLOAT, ANYTHING };
+
 struct flow {
     unsigned char *flags;
-    uint64_t *live;   /* before each instruction, WORDS words of it */
+    uint64_t *live;      /* before each instruction, WORDS words of it */
     unsigned words;
+    unsigned char *type; /* before each instruction, FRAME of them */
+    unsigned frame;
+    kr_value floats, vectors; /* names declared float and float-vector */
 };
+static enum type type_of(const struct flow *f, uint32_t at, unsigned r) { return (enum type)f->type[(size_t)at * f->frame + r]; }
+static bool is_double(const struct flow *f, uint32_t at, unsigned r) { return type_of(f, at, r) == FLOAT; }
 
 static uint32_t next_of(const struct kri_code *c, uint32_t at)
 {
@@ -249,17 +257,179 @@ static void find_live(struct flow *f, const struct kri_code *c)
     }
 }
 
+/* ---- types ----
+ *
+ * Inferred from constants and operations. Declarations are hints, taken from the source: what is declared float or float-vector is expected to be,
+ * and the fast version leaves where it is not; a wrong one costs time and changes nothing. */
+
+static void declared(struct output *o, struct flow *f, kr_value specifier, kr_value names)
+{
+    const struct kri_string *s = kri_has_class(specifier, KRI_CLASS_SYMBOL) ? kri_string_of(((const struct kri_symbol *)specifier.w)->pname) : NULL;
+    if (!s)
+        return;
+    if (s->head.length == 4 && !memcmp(s->byte, "TYPE", 4) && kri_is_cons(names)) {
+        declared(o, f, kri_car(names), kri_cdr(names));
+        return;
+    }
+    bool one = (s->head.length == 5 && !memcmp(s->byte, "FLOAT", 5)) || (s->head.length == 12 && !memcmp(s->byte, "DOUBLE-FLOAT", 12));
+    bool vector = s->head.length == 12 && !memcmp(s->byte, "FLOAT-VECTOR", 12);
+    for (; (one || vector) && kri_is_cons(names); names = kri_cdr(names)) {
+        kr_value *list = one ? &f->floats : &f->vectors;
+        *list = kri_cons(o->w, kri_car(names), *list);
+    }
+}
+
+static void find_declarations(struct output *o, struct flow *f, kr_value form, int depth)
+{
+    for (unsigned n = 0; kri_is_cons(form) && depth < 100 && n < 10000; form = kri_cdr(form), n++) {
+        kr_value x = kri_car(form);
+        if (!kri_is_cons(x))
+            continue;
+        if (kri_eq(kri_car(x), o->w->vm->sym.declare)) {
+            for (kr_value l = kri_cdr(x); kri_is_cons(l); l = kri_cdr(l))
+                if (kri_is_cons(kri_car(l)))
+                    declared(o, f, kri_car(kri_car(l)), kri_cdr(kri_car(l)));
+        } else {
+            find_declarations(o, f, x, depth + 1);
+        }
+    }
+}
+
+static bool is_member(kr_value v, kr_value list)
+{
+    for (; kri_is_cons(list); list = kri_cdr(list))
+        if (kri_eq(kri_car(list), v))
+            return true;
+    return false;
+}
+
+/* Is the variable in register R at AT one of NAMES? */
+static bool hinted(const struct kri_code *c, uint32_t at, unsigned r, kr_value names)
+{
+    if (kri_is_nil(names) || kri_is_nil(c->debug))
+        return false;
+    kr_value table = kri_vector_of(c->debug)->at[1];
+    const uint32_t *row = (const uint32_t *)kri_string_of(table)->byte;
+    for (size_t i = 0; i < kri_length(table) / sizeof *row / KRI_LOCAL_WORDS; i++, row += KRI_LOCAL_WORDS)
+        if (row[1] == r << 2 && at + 1 >= row[2] && at < row[3] && row[0] < kri_length(c->debug) && is_member(kri_vector_of(c->debug)->at[row[0]], names))
+            return true;
+    return false;
+}
+
+/* Arithmetic on doubles: '+', '-', '*', '/', or 0. */
+static char float_operator(unsigned op)
+{
+    switch (op) {
+    case KRI_OP_ADD:
+    case KRI_OP_ADDI:
+        return '+';
+    case KRI_OP_SUB:
+        return '-';
+    case KRI_OP_MUL:
+        return '*';
+    case KRI_OP_DIV:
+        return '/';
+    default:
+        return 0;
+    }
+}
+
+/* Does the fast version do the instruction at AT, arithmetic, on doubles? */
+static bool on_doubles(const struct flow *f, const struct kri_code *c, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned op = kri_decode_op(i), b = kri_decode_b(i), y = kri_decode_c(i);
+    if (!float_operator(op))
+        return false;
+    if (is_double(f, at, b) || (op != KRI_OP_ADDI && is_double(f, at, y)))
+        return true;
+    /* Into a variable declared float: unless both are integers, which it leaves for. */
+    return op != KRI_OP_ADDI && type_of(f, at, b) == ANYTHING && type_of(f, at, y) == ANYTHING && hinted(c, at, kri_decode_a(i), f->floats);
+}
+
+static bool element_on_doubles(const struct flow *f, const struct kri_code *c, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    return kri_decode_op(i) == KRI_OP_AREF && hinted(c, at, kri_decode_b(i), f->vectors);
+}
+
+/* What the instruction at AT leaves in its register A. */
+static enum type result_type(const struct flow *f, const struct kri_code *c, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    enum type x = kri_decode_b(i) < f->frame ? type_of(f, at, kri_decode_b(i)) : ANYTHING;
+    enum type y = kri_decode_c(i) < f->frame ? type_of(f, at, kri_decode_c(i)) : ANYTHING;
+    switch (kri_decode_op(i)) {
+    case KRI_OP_MOVE:
+        return x;
+    case KRI_OP_LOADI:
+        return FIXNUM;
+    case KRI_OP_LOADK: {
+        kr_value k = c->k[kri_decode_bx(i)];
+        return kri_is_float(k) ? FLOAT : kri_is_fixnum(k) ? FIXNUM : ANYTHING;
+    }
+    case KRI_OP_ADD:
+    case KRI_OP_SUB:
+    case KRI_OP_MUL:
+    case KRI_OP_DIV:
+        return on_doubles(f, c, at) ? FLOAT : x == FIXNUM && y == FIXNUM ? FIXNUM : ANYTHING;
+    case KRI_OP_ADDI:
+        return x == FLOAT ? FLOAT : FIXNUM;
+    case KRI_OP_MOD:
+        return FIXNUM;
+    case KRI_OP_AREF:
+        return element_on_doubles(f, c, at) ? FLOAT : ANYTHING;
+    default:
+        return ANYTHING;
+    }
+}
+
+static void find_types(struct flow *f, const struct kri_code *c, unsigned params)
+{
+    uint32_t n = c->head.length;
+    memset(f->type, NOTHING_YET, (size_t)n * f->frame);
+    for (unsigned r = 0; r < f->frame; r++)
+        f->type[r] = r < params ? ANYTHING : NOTHING_YET;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t at = 0; at < n; at++) {
+            if (!(f->flags[at] & REACHED))
+                continue;
+            unsigned op = kri_decode_op(c->instr[at]), a = kri_decode_a(c->instr[at]);
+            enum type result = writes_a(op) ? result_type(f, c, at) : NOTHING_YET;
+            int64_t to[2] = {target(c, at), falls_through(op) ? (int64_t)next_of(c, at) : -1};
+            for (int j = 0; j < 2; j++) {
+                if (to[j] < 0 || to[j] >= n)
+                    continue;
+                for (unsigned r = 0; r < f->frame; r++) {
+                    unsigned char *t = &f->type[(size_t)to[j] * f->frame + r];
+                    enum type out = writes_a(op) && r == a ? result : type_of(f, at, r);
+                    if (out == NOTHING_YET || out == *t || *t == ANYTHING)
+                        continue;
+                    *t = (unsigned char)(*t == NOTHING_YET ? out : ANYTHING);
+                    changed = true;
+                }
+            }
+        }
+    }
+}
+
 static void analyse(struct output *o, struct flow *f, const struct kri_code *c, unsigned params)
 {
     size_t n = c->head.length + 1;
     f->words = (c->frame + 64u) / 64;
-    size_t bytes = (n + 7) / 8 * 8 + n * f->words * 8;
-    char *p = (char *)kri_make(o->w, KRI_CLASS_BYTES, (uint32_t)bytes, bytes / 8)->slot;
+    f->frame = c->frame;
+    f->floats = f->vectors = KRI_NIL;
+    find_declarations(o, f, c->source, 0);
+    size_t bytes = (n + 7) / 8 * 8 + n * f->words * 8 + n * f->frame;
+    char *p = (char *)kri_make(o->w, KRI_CLASS_BYTES, (uint32_t)bytes, bytes / 8 + 1)->slot;
     o->keep = kri_cons(o->w, kri_value_of(p - sizeof(struct kri_cell)), o->keep);
     f->flags = (unsigned char *)p;
     f->live = (uint64_t *)(p + (n + 7) / 8 * 8);
+    f->type = (unsigned char *)(f->live + n * f->words);
     find_clean(f, c, params);
     find_live(f, c);
+    find_types(f, c, params);
 }
 
 /* May the fast version leave at OP? */
@@ -399,16 +569,119 @@ static void put_text(struct output *o, const struct kri_code *c, uint32_t at)
     put(o, ";");
 }
 
-/* The live registers before AT, each as FORMAT; the parameters too, since the record shows them. */
-static unsigned put_live(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at, const char *format, bool comma)
+/* The live registers before AT, each as FORMAT; the parameters too, since the record shows them. BOXED: as they are in the fast version. */
+static unsigned put_live(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at, const char *format, bool comma, bool boxed)
 {
     unsigned n = 0;
     for (unsigned r = 0; r < c->frame; r++)
         if (r < parameters(c) || test(f->live + (size_t)at * f->words, r)) {
             put(o, comma && n ? ", " : "");
-            put(o, format, r, n++);
+            put(o, boxed && r >= parameters(c) && is_double(f, at, r) ? "kri_box(w, d%u)" : format, r, n);
+            n++;
         }
     return n;
+}
+
+/* Doubles that the instruction at AT reads as values, or (AT's successor TO) that are values there, get their word. */
+static void put_boxes(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at, int64_t to, uint64_t *scratch)
+{
+    if (to < 0) {
+        memset(scratch, 0, f->words * sizeof *scratch);
+        step_back(scratch, c, at);
+    }
+    bool writes = writes_a(kri_decode_op(c->instr[at]));
+    for (unsigned r = parameters(c); r < c->frame; r++) {
+        if (to < 0 ? is_double(f, at, r) && test(scratch, r)
+                   : !is_double(f, (uint32_t)to, r) && test(f->live + (size_t)to * f->words, r) &&
+                         (writes && r == kri_decode_a(c->instr[at]) ? result_type(f, c, at) == FLOAT : is_double(f, at, r)))
+            put(o, "r%u = KRI_BOX(d%u); ", r, r);
+    }
+}
+
+/* Register R before AT as a C double. */
+static void put_double(struct output *o, const struct flow *f, uint32_t at, unsigned r)
+{
+    put(o, is_double(f, at, r) ? "d%u" : "KRI_DOUBLE(r%u)", r);
+}
+
+/* The comparison that OP makes: C text with operands x_ and y_, and whether a jump is taken if it does not hold. */
+static const char *float_comparison(unsigned op, bool *negated, bool *immediate)
+{
+    static const struct {
+        unsigned char op, immediate_op, negated_op, negated_immediate;
+        const char *text;
+    } table[] = {
+        {KRI_OP_JLT, KRI_OP_JLTI, KRI_OP_JNLT, KRI_OP_JNLTI, "KRI_DOUBLE_LT(x_, y_)"},
+        {KRI_OP_JLE, KRI_OP_JLEI, KRI_OP_JNLE, KRI_OP_JNLEI, "KRI_DOUBLE_LE(x_, y_)"},
+        {KRI_OP_JNUMEQ, KRI_OP_JNUMEQI, KRI_OP_JNNUMEQ, KRI_OP_JNNUMEQI, "x_ == y_"},
+        {KRI_OP_COUNT, KRI_OP_JGTI, KRI_OP_COUNT, KRI_OP_JNGTI, "KRI_DOUBLE_LT(y_, x_)"},
+        {KRI_OP_COUNT, KRI_OP_JGEI, KRI_OP_COUNT, KRI_OP_JNGEI, "KRI_DOUBLE_LE(y_, x_)"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        *immediate = op == table[i].immediate_op || op == table[i].negated_immediate;
+        *negated = op == table[i].negated_op || op == table[i].negated_immediate;
+        if (*immediate || *negated || op == table[i].op)
+            return table[i].text;
+    }
+    return NULL;
+}
+
+/* The instruction at AT on doubles, if the fast version does it so. */
+static bool put_on_doubles(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned op = kri_decode_op(i), a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
+    bool negated, immediate, doubles = false;
+    const char *comparison = float_comparison(op, &negated, &immediate);
+    if (comparison)
+        doubles = is_double(f, at, a) || (!immediate && is_double(f, at, b));
+    if (comparison && doubles) {
+        put(o, "const double x_ = ");
+        put_double(o, f, at, a);
+        put(o, ", y_ = ");
+        if (immediate)
+            put(o, "%d", kri_decode_sb(i));
+        else
+            put_double(o, f, at, b);
+        put(o, "; if (%s(%s)) JUMP(%d);", negated ? "!" : "", comparison, (int)target(c, at));
+        return true;
+    }
+    if (op == KRI_OP_ASET && is_double(f, at, a) && hinted(c, at, b, f->vectors)) {
+        put(o, "KRI_FLOAT_ELEMENT(r%u, r%u) = d%u;", b, y, a);
+        return true;
+    }
+    if (!writes_a(op) || result_type(f, c, at) != FLOAT)
+        return false;
+    switch (op) {
+    case KRI_OP_MOVE:
+        put(o, "d%u = d%u;", a, b);
+        break;
+    case KRI_OP_LOADK: {
+        double d = kri_float_value(c->k[kri_decode_bx(i)]);
+        if (d - d != 0)
+            put(o, d != d ? "d%u = __builtin_nan(\"\");" : d > 0 ? "d%u = __builtin_inf();" : "d%u = -__builtin_inf();", a);
+        else
+            put(o, "d%u = %a;", a, d);
+        break;
+    }
+    case KRI_OP_AREF:
+        put(o, "d%u = KRI_FLOAT_ELEMENT(r%u, r%u);", a, b, y);
+        break;
+    default:
+        if (op != KRI_OP_ADDI && !is_double(f, at, b) && !is_double(f, at, y))
+            put(o, "if (kri_both_fixnums(r%u, r%u)) goto slow; ", b, y);
+        put(o, "const double x_ = ");
+        put_double(o, f, at, b);
+        put(o, ", y_ = ");
+        if (op == KRI_OP_ADDI)
+            put(o, "%d", kri_decode_sc(i));
+        else
+            put_double(o, f, at, y);
+        put(o, "; %sd%u = x_ %c y_;", op == KRI_OP_DIV ? "if (y_ == 0) goto slow; " : "", a, float_operator(op));
+    }
+    if (a < parameters(c))
+        put(o, " r%u = KRI_BOX(d%u);", a, a);
+    return true;
 }
 
 /* Leaving with few registers is a tail call with C arguments, which needs no stack frame: a path that returns early does without one. */
@@ -428,12 +701,12 @@ static void put_leave(struct output *o, const struct kri_code *c, const struct f
     unsigned n = count_live(c, f, at);
     if (n <= LEAVE_REGISTERS) {
         put(o, " if (0) { slow: return x%zu_%u(w, k, caller%s%s", j, at, self, n ? ", " : "");
-        put_live(o, c, f, at, "r%u", true);
+        put_live(o, c, f, at, "r%u", true, true);
         put(o, "); }");
         return;
     }
     put(o, " if (0) { slow: return s%zu(w, k, caller%s, %u, (const kr_value[]){", j, self, at);
-    put_live(o, c, f, at, "r%u", true);
+    put_live(o, c, f, at, "r%u", true, true);
     put(o, "}); }");
 }
 
@@ -445,9 +718,9 @@ static void put_exits(struct output *o, const struct kri_code *c, const struct f
             continue;
         put(o, "static KRI_COLD kr_value x%zu_%u(struct kri_worker *w, const kr_value *k, struct kri_native_frame *caller%s%s", j, at,
             c->captures ? ", kr_value self" : "", count_live(c, f, at) ? ", " : "");
-        put_live(o, c, f, at, "kr_value r%u", true);
+        put_live(o, c, f, at, "kr_value r%u", true, false);
         put(o, ")\n{\n    return s%zu(w, k, caller%s, %u, (const kr_value[]){", j, c->captures ? ", self" : "", at);
-        put_live(o, c, f, at, "r%u", true);
+        put_live(o, c, f, at, "r%u", true, false);
         put(o, "%s});\n}\n", count_live(c, f, at) ? "" : "{0}");
     }
 }
@@ -457,10 +730,19 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
     kri_instruction i = c->instr[at];
     unsigned op = kri_decode_op(i);
     bool leave = fast && may_leave(op);
+    uint64_t *scratch = f->live + (size_t)c->head.length * f->words;
+    int64_t to = target(c, at), next = falls_through(op) ? (int64_t)next_of(c, at) : -1;
     if (f->flags[at] & TARGET || (!fast && may_leave(op)))
         put(o, "i%u:\n", at);
     put(o, "    { %senum { PC = %u }; ", leave ? "__label__ slow; " : "", at + 1);
-    if (is_call(op)) {
+    if (fast && to >= 0 && to < c->head.length)
+        put_boxes(o, c, f, at, to, scratch);
+    bool done = fast && put_on_doubles(o, c, f, at);
+    if (fast && !done)
+        put_boxes(o, c, f, at, -1, scratch);
+    if (done) {
+        ;
+    } else if (is_call(op)) {
         put_call(o, c, i, fast && f->flags[at] & CLEAN);
     } else if (op == KRI_OP_CLOSURE) {
         put_closure(o, c, at);
@@ -473,6 +755,10 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
     }
     if (leave)
         put_leave(o, c, f, at, j);
+    if (fast && next >= 0 && next < c->head.length) {
+        put(o, " ");
+        put_boxes(o, c, f, at, next, scratch);
+    }
     put(o, " }\n");
 }
 
@@ -546,7 +832,7 @@ static void put_entry(struct output *o, const struct flow *flow, size_t j, bool 
         for (uint32_t at = 0; at < c->head.length; at++)
             if (flow->flags[at] & REACHED && may_leave(kri_decode_op(c->instr[at]))) {
                 put(o, "    case %u: ", at);
-                put_live(o, c, flow, at, "r%u = live[%u]; ", false);
+                put_live(o, c, flow, at, "r%u = live[%u]; ", false, false);
                 put(o, "goto i%u;\n", at);
             }
         put(o, "    }\n");
@@ -593,6 +879,13 @@ static void put_version(struct output *o, const struct flow *flow, size_t j, boo
     put(o, "\n{\n    enum { POOL = %u, SITES = %u };\n    struct kr_context *const ctx = w->ctx; struct kr_vm *const vm = w->vm;\n", f->pool, f->sites);
     put(o, "    struct { struct kri_native_frame frame; kr_value argument[%u]; } rec;\n", n ? n : 1);
     put_entry(o, flow, j, complete);
+    for (unsigned r = 0; fast && r < c->frame; r++)
+        for (uint32_t at = 0; at < c->head.length; at++)
+            if (flow->flags[at] & REACHED && (is_double(flow, at, r) || (writes_a(kri_decode_op(c->instr[at])) && kri_decode_a(c->instr[at]) == r &&
+                                                                         result_type(flow, c, at) == FLOAT))) {
+                put(o, "    double d%u;\n", r);
+                break;
+            }
     put(o, "#define SELF self\n#define SYNC() %s\n#define FRAME() (rec.frame.prev = caller", fast ? "goto slow" : "SYNC_HERE()");
     for (unsigned i = 0; i < n; i++)
         put(o, ", rec.argument[%u] = r%u", i, i);

@@ -223,6 +223,12 @@ static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
                     R(a) = f_;                                                                  \
                     NEXT;                                                                       \
                 }                                                                               \
+            } else if (c_->cls == KRI_CLASS_INTEGER_VECTOR) {                                   \
+                int64_t n_ = ((const struct kri_ivector *)c_)->at[i_];                          \
+                if (KRI_LIKELY(kri_fits_fixnum(n_))) {                                          \
+                    R(a) = kri_fixnum(n_);                                                      \
+                    NEXT;                                                                       \
+                }                                                                               \
             } else if (c_->cls == KRI_CLASS_STRING) {                                           \
                 R(a) = kri_fixnum(((const struct kri_string *)c_)->byte[i_]);                   \
                 NEXT;                                                                           \
@@ -244,6 +250,10 @@ static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
             }                                                                                   \
             if (c_->cls == KRI_CLASS_FLOAT_VECTOR && kri_is_flonum(v_)) {                       \
                 ((struct kri_fvector *)c_)->at[i_] = kri_flonum_value(v_);                      \
+                NEXT;                                                                           \
+            }                                                                                   \
+            if (c_->cls == KRI_CLASS_INTEGER_VECTOR && kri_is_fixnum(v_)) {                     \
+                ((struct kri_ivector *)c_)->at[i_] = kri_fixnum_value(v_);                      \
                 NEXT;                                                                           \
             }                                                                                   \
         }                                                                                       \

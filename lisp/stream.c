@@ -498,16 +498,16 @@ size_t kri_stream_column(struct kri_worker *w, kr_value stream)
     return column;
 }
 
-kr_value kri_get_output_string(struct kri_worker *w, kr_value stream)
+static kr_value output_string(struct kri_worker *w, kr_value stream, bool take)
 {
     stream = resolve(w, stream, false);
     struct kri_stream *st = kri_stream_state(w->vm, stream);
-    if (!st) {
+    if (!st && !take) {
         intptr_t count;
         struct kri_string *s = user_buffer(w, stream, &count);
         return kri_string_n(w, (char *)s->byte, (size_t)count < s->head.length ? (size_t)count : s->head.length);
     }
-    if (st->kind != KRI_STREAM_STRING)
+    if (!st || st->kind != KRI_STREAM_STRING)
         kri_error(w, KRI_E_NO_STREAM, stream, "%V is no string stream", stream);
     /* The string made without the lock may be too short by the time it is filled: then again. */
     for (size_t size = kri_load_relaxed((volatile kri_atomic *)&st->end);;) {
@@ -516,12 +516,16 @@ kr_value kri_get_output_string(struct kri_worker *w, kr_value stream)
         size_t n = st->end;
         if (n == size)
             memcpy(kri_string_of(text)->byte, st->bytes, n);
+        if (n == size && take)
+            st->pos = st->end = 0;
         kri_unlock(&st->lock);
         if (n == size)
             return text;
         size = n;
     }
 }
+kr_value kri_get_output_string(struct kri_worker *w, kr_value stream) { return output_string(w, stream, false); }
+kr_value kri_take_output_string(struct kri_worker *w, kr_value stream) { return output_string(w, stream, true); }
 
 void kri_stream_clear_output(struct kri_worker *w, kr_value stream)
 {

@@ -108,6 +108,7 @@ void kri_stream_puts(struct kri_worker *w, kr_value stream, const char *text);
 void kri_stream_flush(struct kri_worker *w, kr_value stream);
 size_t kri_stream_column(struct kri_worker *w, kr_value stream);
 kr_value kri_get_output_string(struct kri_worker *w, kr_value stream); /* does not empty it */
+kr_value kri_take_output_string(struct kri_worker *w, kr_value stream); /* empties it; the column stays */
 void kri_stream_clear_output(struct kri_worker *w, kr_value stream);
 
 bool kri_stream_close(struct kri_worker *w, kr_value stream); /* false: it was closed already */

@@ -26,7 +26,7 @@ for mode in release asan tsan; do
 done
 stage lint lint
 [ -n "${AFTER_TEST:-}" ] || stage release sh test/run.sh release
-stage asan sh test/run.sh asan
+stage asan env TEST_VMS=1000 sh test/run.sh asan
 stage tsan sh test/run.sh tsan
 stage stress sh test/stress.sh build/release/karakuri 24
 stage hostile sh test/fuzz/hostile.sh build/release/karakuri

@@ -29,7 +29,7 @@ done
 # ---- names ----
 nm -D --defined-only "$at/lib/libkarakuri.so" | awk '$3 !~ /^kr_/ {print "exported:", $3; n++} END {exit n > 0}' || fail symbols of the shared library
 make -s MODE="$mode" lint || fail lint
-sed -n 's/^[a-z].*[ *]\(kr_[a-z_]*\)(.*/\1/p' "$at/include/karakuri.h" | sort -u >"$root/declared"
+grep -v '^static' "$at/include/karakuri.h" | sed -n 's/^[a-z].*[ *]\(kr_[a-z_]*\)(.*/\1/p' | sort -u >"$root/declared"
 nm -D --defined-only "$at/lib/libkarakuri.so" | awk '{print $3}' | sort -u >"$root/exported"
 diff "$root/declared" "$root/exported" || fail declared and exported functions differ
 

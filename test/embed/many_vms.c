@@ -26,6 +26,15 @@ static size_t mapped_bytes(void)
     return pages * 4096;
 }
 
+static int finalized;
+static void finalize(kr_context *ctx, void *data)
+{
+    (void)ctx;
+    free(data);
+    finalized++;
+}
+static const kr_foreign_type datum = {"datum", finalize};
+
 static void one_life(int i)
 {
     const kr_config config = {.heap_limit = 256 << 20, .stack_limit = 4 << 20, .alloc = (kr_alloc)(i % 3), .markers = 1 + (unsigned)i % 2};
@@ -42,8 +51,17 @@ static void one_life(int i)
     CHECK(kr_eval_string(ctx, "(list 1 #<2)", &v) == KR_ERROR);
     CHECK(kr_eval_string(ctx, "(labels ((f (n) (+ 1 (f n)))) (f 1))", &v) == KR_ERROR);
     kr_ref_new(ctx, v);
+    int before = finalized;
+    CHECK(kr_foreign_class(ctx, &datum, NULL, NULL) == KR_OK);
+    for (int k = 0; k < 10; k++)
+        CHECK(!kr_is_nil(kr_foreign(ctx, &datum, malloc(100))));
+    const kr_budget budget = {.time_ns = 1000000000000, .heap_bytes = 64 << 20};
+    CHECK(kr_budget_begin(ctx, &budget) == KR_OK && must_integer(ctx, "(work 10)") == 10);
+    if (i % 2) /* else the VM ends under it */
+        CHECK(kr_budget_end(ctx) == KR_WITHIN_BUDGET);
     kr_collect(ctx);
     kr_vm_free(ctx);
+    CHECK(finalized == before + 10);
 }
 
 /* Nothing is made where there is no room. */
@@ -120,7 +138,8 @@ static void stop_busy_threads(int input)
 
 int main(void)
 {
-    int n = 100, silent[2];
+    const char *lives = getenv("TEST_VMS");
+    int n = lives ? atoi(lives) : 100, silent[2];
     CHECK(pipe(silent) == 0);
     no_room();
     for (int i = 0; i < 10; i++)

@@ -2,13 +2,13 @@
 # run.sh EXECUTABLE SECONDS SEED [KIND...] -- random calls, forms, texts and programs that must not crash, hang, damage the heap or
 # mean different things in different guises.
 #
-# Each KIND (builtins forms reader programs corpus races) gets an equal share of SECONDS, a heap of 256 MB and a collection at every STRESS-th
+# Each KIND (builtins forms reader programs corpus races native) gets an equal share of SECONDS, a heap of 256 MB and a collection at every STRESS-th
 # slow allocation. What fails is reported with the command that repeats it, and the run goes on behind it. Last line: "N passed, N
 # failed", counting units of work. With AGAIN=NAME-OF-UNIT one unit is run again, each of its calls named in the file ./log:
 #   AGAIN="(case 438)" sh test/fuzz/run.sh bin/karakuri 60 2 forms
 bin=$(realpath "$1") seconds=${2:-60} seed=${3:-1}
 shift; shift; shift
-[ $# -gt 0 ] || set -- builtins forms reader programs corpus races
+[ $# -gt 0 ] || set -- builtins forms reader programs corpus races native
 here=$(realpath "$(dirname "$0")")
 FUZZ_TESTS=$(dirname "$here")
 export FUZZ_TESTS
