@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include "lisp/compile.h"
 #include "lisp/init.h"
+#include "lisp/native_module.h"
 #include "lisp/sequence.h"
 
 /* ---- the arena ---- */
@@ -658,10 +659,15 @@ KR_BUILTIN(progv, "lisp::%progv", "(symbols values function)",
 }
 
 KR_BUILTIN(disassemble, "disassemble", "(function)",
-           "Print the instructions of FUNCTION, a function or the name of one, with their meanings. Returns nil.")
+           "Print the instructions of FUNCTION, a function or the name of one, with their meanings; of a native function also its C and, where "
+           "objdump is installed, its machine code. Returns nil.")
 {
     kr_value f = kri_coerce_function(w, argv[0]);
-    kri_disassemble(w, f, kri_special(w, w->vm->sym.standard_output));
+    kr_value stream = kri_special(w, w->vm->sym.standard_output);
+    if (kri_code_of(f)->native)
+        kri_native_disassemble(w, f, stream);
+    else
+        kri_disassemble(w, f, stream);
     return KRI_NIL;
 }
 

@@ -359,14 +359,43 @@ static kr_value send_slow(struct kri_worker *w, kr_value selector, int argc, con
     return v;
 }
 
+/* The method in the worker's cache for a message to A, or NIL. */
+static inline kr_value cached_method(struct kri_worker *w, kr_value selector, kr_value a)
+{
+    const struct kri_cell *c = kri_cell(w->vm, a);
+    if (KRI_UNLIKELY(c == NULL))
+        return KRI_NIL;
+    const struct kri_method_entry *e = kri_method_probe(w, c->cls, selector);
+    return KRI_LIKELY(e->cls == c->cls && kri_eq(e->selector, selector) && kri_method_cache_valid(w)) ? e->function : KRI_NIL;
+}
+
+kr_value kri_native_send1(struct kri_worker *w, struct kri_native_frame *frame, kr_value selector, kr_value a)
+{
+    kr_value fn = cached_method(w, selector, a);
+    if (KRI_LIKELY(!kri_is_nil(fn))) {
+        const struct kri_native *n = kri_code_of(fn)->native;
+        if (n && n->function->fixed == 1 && !n->function->closure)
+            return ((kr_value (*)(struct kri_worker *, const kr_value *, struct kri_native_frame *, kr_value))n->function->entry)(w, n->k, frame, a);
+    }
+    return kri_native_send(w, frame, selector, 1, &a);
+}
+
+kr_value kri_native_send2(struct kri_worker *w, struct kri_native_frame *frame, kr_value selector, kr_value a, kr_value b)
+{
+    kr_value fn = cached_method(w, selector, a), argv[] = {a, b};
+    if (KRI_LIKELY(!kri_is_nil(fn))) {
+        const struct kri_native *n = kri_code_of(fn)->native;
+        if (n && n->function->fixed == 2 && !n->function->closure)
+            return ((kr_value (*)(struct kri_worker *, const kr_value *, struct kri_native_frame *, kr_value, kr_value))n->function->entry)(w, n->k, frame, a, b);
+    }
+    return kri_native_send(w, frame, selector, 2, argv);
+}
+
 kr_value kri_native_send(struct kri_worker *w, struct kri_native_frame *frame, kr_value selector, int argc, const kr_value *argv)
 {
-    const struct kri_cell *c = kri_cell(w->vm, argv[0]);
-    if (KRI_LIKELY(c != NULL)) {
-        const struct kri_method_entry *e = kri_method_probe(w, c->cls, selector);
-        if (KRI_LIKELY(e->cls == c->cls && kri_eq(e->selector, selector) && kri_method_cache_valid(w)))
-            return call_function(w, frame, e->function, argc, argv);
-    }
+    kr_value fn = cached_method(w, selector, argv[0]);
+    if (KRI_LIKELY(!kri_is_nil(fn)))
+        return call_function(w, frame, fn, argc, argv);
     w->ctx->native = frame;
     return send_slow(w, selector, argc, argv, KRI_NIL);
 }

@@ -107,6 +107,8 @@ kr_value kri_native_call3(struct kri_worker *w, struct kri_native_frame *frame, 
 kr_value kri_native_calln(struct kri_worker *w, struct kri_native_frame *frame, kr_value symbol, int argc, const kr_value *argv);
 kr_value kri_native_funcall(struct kri_worker *w, struct kri_native_frame *frame, kr_value fn, int argc, const kr_value *argv);
 kr_value kri_native_apply(struct kri_worker *w, struct kri_native_frame *frame, kr_value fn, int argc, const kr_value *argv);
+kr_value kri_native_send1(struct kri_worker *w, struct kri_native_frame *frame, kr_value selector, kr_value a);
+kr_value kri_native_send2(struct kri_worker *w, struct kri_native_frame *frame, kr_value selector, kr_value a, kr_value b);
 kr_value kri_native_send(struct kri_worker *w, struct kri_native_frame *frame, kr_value selector, int argc, const kr_value *argv);
 kr_value kri_native_sendsuper(struct kri_worker *w, struct kri_native_frame *frame, kr_value pair, int argc, const kr_value *argv);
 /* Entered with little native stack or a request: serves it; true if the bytecode must serve this call. */

@@ -50,17 +50,26 @@ static kr_value collect(struct kri_worker *w, kr_value code, kr_value codes)
     return kri_cons(w, code, codes);
 }
 
+/* LIST, the last first, as a vector. */
+static kr_value in_order(struct kri_worker *w, kr_value list, size_t *count)
+{
+    *count = 0;
+    for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
+        ++*count;
+    kr_value v = kri_make_vector(w, *count);
+    for (size_t i = *count; i-- > 0; list = kri_cdr(list))
+        kri_vector_of(v)->at[i] = kri_car(list);
+    return v;
+}
+
+static kr_value collected(struct kri_worker *w, kr_value code, size_t *count) { return in_order(w, collect(w, code, KRI_NIL), count); }
+
 /* FN, bytecode, as native code; FN itself if it cannot be. */
 static kr_value compile_function(struct kri_worker *w, kr_value fn)
 {
     struct kri_native_source source = {.source = ""};
     struct build b = {.scratch.optimize = 1};
-    kr_value list = collect(w, kri_function_of(fn)->code, KRI_NIL);
-    for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
-        source.count++;
-    source.codes = kri_make_vector(w, source.count);
-    for (size_t i = source.count; i-- > 0; list = kri_cdr(list))
-        kri_vector_of(source.codes)->at[i] = kri_car(list);
+    source.codes = collected(w, kri_function_of(fn)->code, &source.count);
     b.text = kri_native_generate(w, &source);
     kri_scratch_begin(w, &b.scratch);
     kri_unwind_protect(w, build_and_open, &b, kri_scratch_end);
@@ -95,6 +104,85 @@ KR_BUILTIN(compile, "compile", "(function)",
     if (!kri_eq(compiled, fn))
         kri_set_function(w, argv[0], compiled);
     return argv[0];
+}
+
+/* ---- disassemble ---- */
+
+/* The C of FN, native, as compile would make it. */
+static void print_c(struct kri_worker *w, kr_value fn, kr_value stream)
+{
+    struct kri_native_source source = {.source = ""};
+    source.codes = collected(w, kri_function_of(kri_code_of(fn)->native->twin)->code, &source.count);
+    kr_value text = kri_native_generate(w, &source);
+    const char *begin = (const char *)kri_string_of(text)->byte, *end = strstr(begin, "\nstatic const struct kri_native_function functions[]");
+    kri_stream_write(w, stream, begin, end ? (size_t)(end - begin) : kri_length(text));
+}
+
+struct dump {
+    char command[PATH_MAX + 200];
+    char file[64];
+    const unsigned char *code;
+    size_t bytes, n;
+    char text[1 << 16];
+};
+
+static void run_objdump(void *arg)
+{
+    struct dump *d = arg;
+    FILE *f = fopen(d->file, "wb"), *p = NULL;
+    bool ok = f && fwrite(d->code, 1, d->bytes, f) == d->bytes;
+    if (f && fclose(f) == 0 && ok)
+        p = popen(d->command, "r");
+    d->n = p ? fread(d->text, 1, sizeof d->text, p) : 0;
+    if (p)
+        pclose(p);
+}
+
+/* The machine code of FN by objdump, where it is installed; it ends where the next function of the module begins. */
+static void print_machine_code(struct kri_worker *w, kr_value fn, kr_value stream)
+{
+    const struct kri_native *n = kri_code_of(fn)->native;
+    const struct kri_native_instance *i = kri_untag_pointer(n->k[0]);
+    const unsigned char *entry = n->function->entry, *end = entry + 4096;
+    char directory[] = "/tmp/karakuri-XXXXXX";
+    for (uint32_t j = 0; j < i->module->functions; j++) {
+        const unsigned char *other = i->module->function[j].entry;
+        if (other > entry && other < end)
+            end = other;
+    }
+    struct dump *d = malloc(sizeof *d);
+    if (!d || !mkdtemp(directory)) {
+        free(d);
+        return;
+    }
+    d->code = entry;
+    d->bytes = (size_t)(end - entry) > 600 && end == entry + 4096 ? 600 : (size_t)(end - entry); /* the last one: as much as is surely there */
+    snprintf(d->file, sizeof d->file, "%s/code", directory);
+    snprintf(d->command, sizeof d->command, "objdump -D -b binary -m %s --no-show-raw-insn --adjust-vma=%p %s 2>/dev/null | tail -n +8",
+#if defined(__aarch64__)
+             "aarch64",
+#else
+             "i386:x86-64",
+#endif
+             (const void *)entry, d->file);
+    kri_blocking(w, run_objdump, d);
+    unlink(d->file);
+    rmdir(directory);
+    kr_value text = kri_string_n(w, d->text, d->n);
+    free(d);
+    if (kri_length(text)) {
+        static const char head[] = "\nMachine code, by objdump; what lies out of the way is elsewhere:\n";
+        kri_stream_write(w, stream, head, sizeof head - 1);
+        kri_stream_write(w, stream, kri_path_text(text), kri_length(text));
+    }
+}
+
+void kri_native_disassemble(struct kri_worker *w, kr_value fn, kr_value stream)
+{
+    kri_disassemble(w, kri_code_of(fn)->native->twin, stream);
+    kri_stream_write(w, stream, "\n", 1);
+    print_c(w, fn, stream);
+    print_machine_code(w, fn, stream);
 }
 
 /* ---- a file ----
@@ -344,12 +432,7 @@ static void compile_file(struct kri_worker *w, struct unit *u)
     read_file(w, u, true);
     kri_fasl_end(&u->fasl);
     progress(w, u, "top-level forms", u->forms);
-    for (kr_value l = u->fasl.codes; kri_is_cons(l); l = kri_cdr(l))
-        u->source.count++;
-    u->source.codes = kri_make_vector(w, u->source.count);
-    size_t i = u->source.count;
-    for (kr_value l = u->fasl.codes; kri_is_cons(l); l = kri_cdr(l))
-        kri_vector_of(u->source.codes)->at[--i] = kri_car(l);
+    u->source.codes = in_order(w, u->fasl.codes, &u->source.count);
     u->source.source = kri_path_text(u->path);
     u->source.source_size = st.st_size;
     u->source.source_time = st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec;

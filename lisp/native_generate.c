@@ -500,6 +500,12 @@ static void put_call(struct output *o, const struct kri_code *c, kri_instruction
         return;
     }
     put(o, "r%u = ", a);
+    if (op == KRI_OP_SEND && (n == 1 || n == 2)) {
+        put(o, "kri_native_send%u(w, &rec.frame, K(%u), ", n, k);
+        put_registers(o, a + KRI_FRAME_LINK, n);
+        put(o, ");");
+        return;
+    }
     switch (op) {
     case KRI_OP_CALL:
         put(o, "kri_native_funcall(w, &rec.frame, r%u, %u, ", a, n);

@@ -11,6 +11,8 @@ const struct kri_native_module *kri_native_open(struct kri_worker *w, const char
 void kri_native_load(struct kri_worker *w, const char *path);
 /* The module to load in the place of SOURCE, or NIL: one beside it, made from it as it is. Says so if there is one that is stale. */
 kr_value kri_native_fresh(struct kri_worker *w, kr_value source);
+/* Bytecode, C and machine code of native function FN on STREAM. */
+void kri_native_disassemble(struct kri_worker *w, kr_value fn, kr_value stream);
 /* The end of VM. */
 void kri_native_finish(struct kr_vm *vm);
 
