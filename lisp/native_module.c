@@ -25,7 +25,8 @@ struct kri_native_instance *kri_native_instance_new(struct kri_worker *w, const 
     struct kri_native_instance *n = calloc(1, sizeof *n + m->functions * sizeof *n->native);
     if (!n)
         kri_error_memory(w, m->functions * sizeof *n->native);
-    *m->api = &kri_native_table;
+    /* Each VM that loads the module stores the same address, perhaps at once. Relaxed: before it runs the module's code, it has stored it itself. */
+    kri_store_relaxed((kri_atomic *)(void *)m->api, (size_t)&kri_native_table);
     n->module = m;
     n->constants = k;
     kri_vector_of(k)->at[0] = kri_tag_pointer(n);
