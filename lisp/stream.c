@@ -101,7 +101,12 @@ kr_value kri_output_stream(struct kri_worker *w, kr_value s) { return resolve(w,
 int kri_stream_fd(struct kri_worker *w, kr_value stream, bool input)
 {
     struct kri_stream *st = kri_stream_state(w->vm, resolve(w, stream, input));
-    return st && st->kind == KRI_STREAM_FD ? st->fd : -1;
+    if (!st || st->kind != KRI_STREAM_FD)
+        return -1;
+    kri_lock(w, &st->lock); /* another thread may close it */
+    int fd = st->fd;
+    kri_unlock(&st->lock);
+    return fd;
 }
 
 /* ---- making ---- */
@@ -510,7 +515,10 @@ static kr_value output_string(struct kri_worker *w, kr_value stream, bool take)
     if (!st || st->kind != KRI_STREAM_STRING)
         kri_error(w, KRI_E_NO_STREAM, stream, "%V is no string stream", stream);
     /* The string made without the lock may be too short by the time it is filled: then again. */
-    for (size_t size = kri_load_relaxed((volatile kri_atomic *)&st->end);;) {
+    kri_lock(w, &st->lock);
+    size_t size = st->end;
+    kri_unlock(&st->lock);
+    for (;;) {
         kr_value text = kri_make_string(w, size);
         kri_lock(w, &st->lock);
         size_t n = st->end;
