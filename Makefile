@@ -107,6 +107,7 @@ test: packages
 	sh test/run.sh $(MODE)
 check: WANTED := $(TEST_PACKAGES)
 check: packages
+	@$(MAKE) -j$$(nproc) all
 	AFTER_TEST=$(AFTER_TEST) sh test/check.sh
 soak: WANTED := $(TEST_PACKAGES)
 soak: packages
