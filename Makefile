@@ -17,6 +17,8 @@ CFLAGS_asan    := -O1 -g -DKRI_DEBUG -fsanitize=address,undefined -fno-sanitize-
 CFLAGS_tsan    := -O1 -g -DKRI_DEBUG -fsanitize=thread
 CFLAGS_fuzz    := -O1 -g -DKRI_DEBUG -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_stores  := -O1 -g -DKRI_DEBUG -DKRI_CHECK_STORES
+# Of generated C: -Os is a sixth smaller than -O1 and takes as long; it needs no information for debuggers.
+NATIVE_CFLAGS := -Os -g0 -w -fno-strict-aliasing -foptimize-sibling-calls
 KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -pthread -I. $(CFLAGS_$(MODE)) \
              -DKRI_LIBRARY='"$(PREFIX)/share/karakuri"' $(CFLAGS)
 ifneq ($(findstring clang,$(CC)),)
@@ -61,19 +63,31 @@ endif
 
 # The core library, in the order of loading, is compiled by an executable without it and linked in.
 CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l condition.l stream.l system.l module.l unix.l thread.l debug.l autoload.l document.l introspect.l toplevel.l)
-AUTO := $(wildcard lib/auto/*.l)
+# Of its modules those become native code that compute; in the others there is little to win.
+AUTO_NATIVE := $(addprefix lib/auto/,common.l coordinates.l loop.l structure.l)
+AUTO        := $(filter-out $(AUTO_NATIVE),$(sort $(wildcard lib/auto/*.l)))
 $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
-$B/core.fasl: $B/karakuri-boot $(CORE) $(AUTO)
-	$B/karakuri-boot $@ $(CORE) -- $(AUTO)
+# Their functions become C and then native code. Its text does not depend on the machine, and a file that stays the same is not written anew.
+NATIVE_UNITS := 0 1 2 3 4 5 6 7
+NATIVE_C     := $(NATIVE_UNITS:%=$B/native/core-%.c)
+NATIVE_OBJ   := $(NATIVE_C:.c=.o)
+$B/core.fasl: $B/karakuri-boot $(CORE) $(AUTO_NATIVE) $(AUTO)
+	@mkdir -p $B/native; echo "  BOOT $@"
+	@$B/karakuri-boot $@ $B/native/core $(words $(NATIVE_UNITS)) $(CORE) -- $(AUTO_NATIVE) -- $(AUTO)
+$(NATIVE_C): $B/core.fasl ;
+$(NATIVE_OBJ): %.o: %.c
+	@echo "  CC $<"
+	@$(CC) $(KR_CFLAGS) $(NATIVE_CFLAGS) -MMD -MP -c $< -o $@
+-include $(NATIVE_OBJ:.o=.d)
 $B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl
 	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -c $< -o $@
 
-$B/libkarakuri.a: $(OBJ) $B/lisp/boot/image.o
+$B/libkarakuri.a: $(OBJ) $(NATIVE_OBJ) $B/lisp/boot/image.o
 	@rm -f $@; echo "  AR $@"
 	@ar rcs $@ $^
-$B/libkarakuri.so: $(OBJ) $B/lisp/boot/image.o
+$B/libkarakuri.so: $(OBJ) $(NATIVE_OBJ) $B/lisp/boot/image.o
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.0 -o $@ $^ $(LIBS)
 $B/karakuri: $(REPL) $B/libkarakuri.a

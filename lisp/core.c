@@ -10,12 +10,23 @@
 #include <unistd.h>
 #include "lisp/fasl.h"
 #include "lisp/init.h"
+#include "lisp/native.h"
 
 #ifndef KRI_LIBRARY
 #define KRI_LIBRARY "/usr/local/share/karakuri"
 #endif
 
 extern const unsigned char kri_core_image[], kri_core_image_end[];
+extern const struct kri_native_module *const kri_core_native;
+
+/* The core's native code in this VM; NULL in the bootstrap's executable, which has none. */
+static struct kri_native_instance *core_instance(struct kri_worker *w)
+{
+    const struct kri_native_module *m = kri_core_native;
+    if (m && !kri_native_instance_of(w->vm, m))
+        kri_native_instance_new(w, m);
+    return m ? kri_native_instance_of(w->vm, m) : NULL;
+}
 
 /* Run the section NAME; false if there is none. */
 static bool load_section(struct kri_worker *w, const char *name)
@@ -26,7 +37,7 @@ static bool load_section(struct kri_worker *w, const char *name)
         memcpy(&s, p, sizeof s);
         p += sizeof s;
         if (strcmp(s.name, name) == 0) {
-            kri_fasl_load(w, p, s.length, NULL);
+            kri_fasl_load(w, p, s.length, core_instance(w));
             return true;
         }
         p += s.length;
@@ -126,6 +137,8 @@ kr_value kri_load_core(struct kri_worker *w, void *arg)
     set_load_path(w, vm->library);
     kri_set_special(w, vm->sym.package, vm->pkg_lisp);
     load_section(w, "core");
+    if (kri_core_native)
+        kri_native_activate(core_instance(w));
     kri_set_special(w, vm->sym.package, vm->pkg_user);
     kri_set_special(w, vm->sym.load_pathname, KRI_NIL);
     return vm->sym.t;

@@ -25,13 +25,13 @@ static bool next_native(struct kri_frames *f)
             continue;
         }
         const struct kri_native *native = native_of_site(f->ctx->vm, n->site);
-        const struct kri_code *twin = kri_code_of(native->twin);
+        const struct kri_code *code = (const struct kri_code *)native->code.w;
         f->function = native->object;
-        f->code = twin; /* what is known of the function, instructions included */
+        f->code = code;
         f->registers = n->argument;
         f->writable = NULL;
-        f->at = twin->instr + n->site->pc;
-        f->line = kri_code_line(twin, f->at);
+        f->at = code->instr + n->site->pc;
+        f->line = kri_code_line(code, f->at);
         return true;
     }
     return false;
@@ -139,10 +139,11 @@ static inline bool low(struct kri_worker *w)
 /* The function that runs N's bytecode in the place of SELF. */
 static kr_value twin_of(struct kri_worker *w, const struct kri_native *n, kr_value self)
 {
-    const struct kri_function *t = kri_function_of(n->twin);
-    const struct kri_code *code = kri_code_of(n->twin);
+    kr_value twin = kri_native_twin_of(w, n);
+    const struct kri_function *t = kri_function_of(twin);
+    const struct kri_code *code = kri_code_of(twin);
     if (code->captures == 0)
-        return n->twin;
+        return twin;
     struct kri_function *f = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, t->head.length, code->captures + 1);
     f->code = t->code;
     memcpy(f->captured, kri_function_of(self)->captured, code->captures * sizeof(kr_value));
@@ -211,7 +212,7 @@ static kr_value call_on_stack(struct kri_worker *w, kr_value fn, int argc, kr_va
             ctx->top = NULL;
         }
         struct kri_code *code = kri_code_of(fn);
-        if (!code->builtin)
+        if (!code->builtin || code->flags & KRI_CODE_MACRO)
             break;
         w->callee = fn;
         if (KRI_UNLIKELY(argc < code->nreq || (code->max >= 0 && argc > code->max)) && !code->native)
