@@ -11,13 +11,30 @@ PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall
 TEST_PACKAGES := check tmux spin
 BENCH_PACKAGES := gnuplot-nox
 
+# MODE=aarch64 is a cross build, and what it links runs under qemu: each program is a script beside FILE.elf, so that tests
+# know no difference. Headers and libraries of that architecture are unpacked under build/aarch64/sysroot. make check-aarch64 is all of it.
+ifeq ($(MODE),aarch64)
+CC      := aarch64-linux-gnu-gcc
+CXX     := aarch64-linux-gnu-g++
+AR      := aarch64-linux-gnu-ar
+SYSROOT := $(abspath $B/sysroot)
+TARGET  := -isystem $(SYSROOT)/usr/include -isystem $(SYSROOT)/usr/include/aarch64-linux-gnu \
+           $(foreach d,$(SYSROOT)/usr/lib/aarch64-linux-gnu $(SYSROOT)/lib/aarch64-linux-gnu,-L$d -Wl,-rpath,$d) -Wl,--disable-new-dtags
+ELF     := .elf
+EMULATE = @install -m 755 $B/emulate $@ # the end of each recipe that links a program
+endif
+CROSS_PACKAGES   := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
+SYSROOT_PACKAGES := libgmp10 libgmp-dev libreadline8 libreadline-dev libtinfo6 check libsubunit0 libsubunit-dev libatomic-ops-dev \
+                    libffcall-dev libffcall1b
+
 CFLAGS_release := -O2 -g
+CFLAGS_aarch64 := -O2 -g $(TARGET)
 CFLAGS_debug   := -O0 -g -DKRI_DEBUG
 CFLAGS_asan    := -O1 -g -DKRI_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_tsan    := -O1 -g -DKRI_DEBUG -fsanitize=thread
 CFLAGS_fuzz    := -O1 -g -DKRI_DEBUG -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_stores  := -O1 -g -DKRI_DEBUG -DKRI_CHECK_STORES
-KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -pthread -I. $(CFLAGS_$(MODE)) \
+KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -ffp-contract=off -pthread -I. $(CFLAGS_$(MODE)) \
              -DKRI_LIBRARY='"$(PREFIX)/share/karakuri"' $(CFLAGS)
 ifneq ($(findstring clang,$(CC)),)
 KR_CFLAGS += -Wno-gnu-variable-sized-type-not-at-end # every object begins with a cell's header, which has no size of its own
@@ -29,11 +46,11 @@ OBJ  := $(SRC:%.c=$B/%.o)
 REPL := $(patsubst %.c,$B/%.o,$(wildcard lisp/repl/*.c))
 VERSION := $(shell sed -n 's/.*KR_VERSION "\(.*\)"/\1/p' lisp/karakuri.h)
 
-.PHONY: all run test check soak bench bench-peers install clean lint packages doc always
-all: bin/karakuri $B/libkarakuri.so
+.PHONY: all run test check check-aarch64 soak bench bench-peers install clean lint packages doc always
+all: $(if $(ELF),$B/karakuri,bin/karakuri) $B/libkarakuri.so
 # The module for foreign functions, where libffcall is there; all that links it (doc/foreign.md).
 ifneq ($(wildcard /usr/include/avcall.h /usr/include/*/avcall.h /usr/local/include/avcall.h),)
-FFCALL := lib/ffcall.so
+FFCALL := $(if $(ELF),$B/)lib/ffcall.so
 endif
 all: $(FFCALL)
 
@@ -43,7 +60,20 @@ packages:
 	if [ -n "$$missing" ]; then echo "installing$$missing"; sudo=$$([ $$(id -u) = 0 ] || echo sudo); \
 	$$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends $$missing >/dev/null; fi
 
-$B/%.o: %.c
+# What a cross build needs before it compiles and runs anything: the other architecture's headers and libraries, the script that
+# its programs are copies of, cc for programs that call a compiler, and modules with its own ffcall.so.
+ifneq ($(ELF),)
+READY := $B/emulate
+$(SYSROOT)/usr:
+	sh tools/sysroot.sh arm64 $(SYSROOT) $(SYSROOT_PACKAGES)
+$(READY): tools/emulate.sh lib Makefile | $(SYSROOT)/usr
+	@mkdir -p $B/lib $B/path
+	@for f in $(filter-out %.so,$(wildcard lib/*)); do ln -sfn ../../../$$f $B/$$f; done
+	@printf '#!/bin/sh\nexec %s %s "$$@"\n' '$(CC)' '$(TARGET)' >$B/path/cc && chmod +x $B/path/cc
+	@sed 's|@here@|$(abspath $B)|' $< >$@ && chmod +x $@
+endif
+
+$B/%.o: %.c | $(READY)
 	@mkdir -p $(@D); echo "  CC $<"
 	@$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
 -include $(OBJ:.o=.d) $(REPL:.o=.d) $B/lisp/boot/main.d
@@ -62,26 +92,33 @@ endif
 # The core library, in the order of loading, is compiled by an executable without it and linked in.
 CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l condition.l stream.l system.l module.l unix.l thread.l debug.l autoload.l document.l introspect.l toplevel.l)
 AUTO := $(wildcard lib/auto/*.l)
+BOOT := $(if $(ELF),build/release,$B)/karakuri-boot
+ifneq ($(ELF),)
+$(BOOT): always
+	@$(MAKE) -s MODE=release $@
+endif
 $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
-$B/core.fasl: $B/karakuri-boot $(CORE) $(AUTO)
-	$B/karakuri-boot $@ $(CORE) -- $(AUTO)
-$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl
+$B/core.fasl: $(BOOT) $(CORE) $(AUTO)
+	$(BOOT) $@ $(CORE) -- $(AUTO)
+$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl | $(READY)
+	@mkdir -p $(@D)
 	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -c $< -o $@
 
 $B/libkarakuri.a: $(OBJ) $B/lisp/boot/image.o
 	@rm -f $@; echo "  AR $@"
-	@ar rcs $@ $^
+	@$(AR) rcs $@ $^
 $B/libkarakuri.so: $(OBJ) $B/lisp/boot/image.o
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.0 -o $@ $^ $(LIBS)
 $B/karakuri: $(REPL) $B/libkarakuri.a
 	@echo "  LD $@"
-	@$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
-lib/ffcall.so: ffi/ffcall.c lisp/ffcall.h
+	@$(CC) $(KR_CFLAGS) -o $@$(ELF) $^ -lreadline $(LIBS)
+	$(EMULATE)
+$(FFCALL): ffi/ffcall.c lisp/ffcall.h | $(READY)
 	@echo "  LD $@"
-	@$(CC) -std=gnu11 -Wall -Wextra -Wshadow -O2 -fPIC -fvisibility=hidden -I. $(CFLAGS) -shared -o $@.new $< -lavcall -lcallback && mv $@.new $@
+	@$(CC) -std=gnu11 -Wall -Wextra -Wshadow -O2 -fPIC -fvisibility=hidden -I. $(TARGET) $(CFLAGS) -shared -o $@.new $< -lavcall -lcallback && mv $@.new $@
 bin/karakuri: $B/karakuri
 	@mkdir -p bin
 	cp $< $@.new && mv $@.new $@
@@ -109,6 +146,10 @@ check: WANTED := $(TEST_PACKAGES)
 check: packages
 	@$(MAKE) -j$$(nproc) all
 	AFTER_TEST=$(AFTER_TEST) sh test/check.sh
+check-aarch64: WANTED := $(CROSS_PACKAGES)
+check-aarch64: packages
+	@$(MAKE) -j$$(nproc) MODE=aarch64 all
+	sh test/run.sh aarch64
 soak: WANTED := $(TEST_PACKAGES)
 soak: packages
 	@$(MAKE) -j$$(nproc) all
@@ -117,18 +158,22 @@ soak: packages
 # The tests' executables: one for each file.
 $B/test/unit/%: test/unit/%.c $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -o $@ $^ -lcheck -lsubunit $(LIBS)
+	$(CC) $(KR_CFLAGS) -o $@$(ELF) $^ -lcheck -lsubunit $(LIBS)
+	$(EMULATE)
 $B/test/embed/%: test/embed/%.c test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -Ilisp -o $@ $(filter %.c %.a,$^) $(LIBS)
+	$(CC) $(KR_CFLAGS) -Ilisp -o $@$(ELF) $(filter %.c %.a,$^) $(LIBS)
+	$(EMULATE)
 
 # The example programs, as a host outside the tree would compile them: C11, and warnings are errors.
 $B/examples/%: doc/examples/%.c lisp/karakuri.h $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@ $< $B/libkarakuri.a $(LIBS)
+	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@$(ELF) $< $B/libkarakuri.a $(LIBS)
+	$(EMULATE)
 $B/test/embed/%: test/embed/%.cc test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Wpedantic -pthread $(CFLAGS_$(MODE)) -Ilisp -o $@ $(filter %.cc %.a,$^) $(LIBS)
+	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Wpedantic -pthread $(CFLAGS_$(MODE)) -Ilisp -o $@$(ELF) $(filter %.cc %.a,$^) $(LIBS)
+	$(EMULATE)
 
 # The target for libFuzzer: make CC=clang MODE=fuzz build/fuzz/test/fuzz/target
 $B/test/fuzz/target: test/fuzz/target.c $B/libkarakuri.a
