@@ -74,7 +74,7 @@ if [ "$mode" = release ]; then
     [ -e test/repl.sh ] && check "REPL on a terminal" sh test/repl.sh "$b/karakuri"
     sh test/native.sh "$b/karakuri" >"$b/native.log" 2>&1
     add "Lisp tests and programs, native" "$b/native.log"
-    check "model of the gate" sh test/model.sh
+    check "models of gate and orders" sh test/model.sh
     check "installation, programs of the texts" sh test/install.sh "$mode"
 fi
 echo "$passed passed, $failed failed"
