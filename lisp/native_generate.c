@@ -6,7 +6,7 @@
  *
  * Every instruction becomes a block that holds its text from opcodes.def, the operands put in; native_code.h says what the words
  * mean there. Calls, closures and lists are written here, since bytecode takes their operands from consecutive registers.
- * A function with handlers (catch, unwind-protect, bindings, blocks left from closures) is not compiled: its bytecode serves. */
+ * A function that setjmp may return to (catch, unwind-protect, blocks left from closures) has one version, which does what the complete one does. */
 #include <stdarg.h>
 #include <stdio.h>
 #include "lisp/native.h"
@@ -54,14 +54,6 @@ static void put(struct output *o, const char *format, ...)
 static bool op_supported(unsigned op)
 {
     switch (op) {
-    case KRI_OP_BIND:
-    case KRI_OP_UNBIND:
-    case KRI_OP_CATCH:
-    case KRI_OP_BLOCK:
-    case KRI_OP_PROTECT:
-    case KRI_OP_POP:
-    case KRI_OP_ENDBODY:
-    case KRI_OP_RESUME:
     case KRI_OP_BUILTIN:
     case KRI_OP_PROLOGUE:
     case KRI_OP_SEGRETURN:
@@ -132,6 +124,10 @@ static bool writes_a(unsigned op)
     case KRI_OP_RET:
     case KRI_OP_THROW:
     case KRI_OP_RETURN:
+    case KRI_OP_BIND:
+    case KRI_OP_UNBIND:
+    case KRI_OP_POP:
+    case KRI_OP_RESUME:
         return false;
     default:
         return ops[op].operands[0] == 'R' && ops[op].operands[2] != 'J';
@@ -209,12 +205,51 @@ static void set(uint64_t *live, unsigned r) { live[r / 64] |= (uint64_t)1 << r %
 static void clear(uint64_t *live, unsigned r) { live[r / 64] &= ~((uint64_t)1 << r % 64); }
 static bool test(const uint64_t *live, unsigned r) { return live[r / 64] >> r % 64 & 1; }
 
+static bool is_handler(unsigned op) { return op >= KRI_OP_BIND && op <= KRI_OP_RESUME; }
+/* Does the function go on, having called setjmp, where OP's handler is entered? Such a function has one version, which does not leave. */
+static bool is_entered(unsigned op) { return op == KRI_OP_CATCH || op == KRI_OP_BLOCK || op == KRI_OP_PROTECT; }
+
+static bool has_entered(const struct kri_code *c)
+{
+    for (uint32_t at = 0; at < c->head.length; at++)
+        if (is_entered(kri_decode_op(c->instr[at])))
+            return true;
+    return false;
+}
+
+/* The registers of OP's handler, A to A + 3: only the tag or value is one in native code, and what entering it leaves. */
+static void step_back_handler(uint64_t *live, unsigned op, unsigned a)
+{
+    switch (op) {
+    case KRI_OP_BIND:
+    case KRI_OP_CATCH:
+        set(live, a + 2);
+        break;
+    case KRI_OP_BLOCK:
+        clear(live, a + 2);
+        break;
+    case KRI_OP_ENDBODY:
+        clear(live, a);
+        break;
+    case KRI_OP_RESUME:
+        set(live, a);
+        set(live, a + 1);
+        break;
+    default:
+        break;
+    }
+}
+
 /* LIVE after the instruction at AT to LIVE before it. */
 static void step_back(uint64_t *live, const struct kri_code *c, uint32_t at)
 {
     kri_instruction i = c->instr[at];
     unsigned op = kri_decode_op(i), field[3] = {kri_decode_a(i), kri_decode_b(i), kri_decode_c(i)};
     const char *kinds = ops[op].operands;
+    if (is_handler(op)) {
+        step_back_handler(live, op, field[0]);
+        return;
+    }
     if (writes_a(op))
         clear(live, field[0]);
     for (int j = writes_a(op) && op != KRI_OP_BOX && op != KRI_OP_CALL && op != KRI_OP_APPLY ? 1 : 0; j < 3; j++)
@@ -731,6 +766,57 @@ static void put_exits(struct output *o, const struct kri_code *c, const struct f
     }
 }
 
+static void put_handler(struct output *o, const struct kri_code *c, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned a = kri_decode_a(i);
+    int to = (int)target(c, at);
+    switch (kri_decode_op(i)) {
+    case KRI_OP_BIND:
+        put(o, "KRI_HANDLER_BINDS(b%u, K(%u), r%u);", a, kri_decode_b(i), a + 2);
+        break;
+    case KRI_OP_UNBIND:
+        put(o, "KRI_HANDLER_UNBINDS();");
+        break;
+    case KRI_OP_CATCH:
+        put(o, "KRI_HANDLER_CATCHES(h%u, KRI_HANDLER_CATCH, r%u, r%u, i%d);", a, a + 2, a, to);
+        break;
+    case KRI_OP_BLOCK:
+        put(o, "SYNC_HERE(); r%u = kri_make_box(w, KRI_NIL); KRI_HANDLER_CATCHES(h%u, KRI_HANDLER_BLOCK, r%u, r%u, i%d);", a + 2, a, a + 2, a, to);
+        break;
+    case KRI_OP_PROTECT:
+        put(o, "KRI_HANDLER_PROTECTS(h%u, r%u, r%u, i%d);", a, a, a + 1, to);
+        break;
+    case KRI_OP_ENDBODY:
+        put(o, "KRI_HANDLER_POP(); r%u = KRI_NIL;", a);
+        break;
+    case KRI_OP_RESUME:
+        put(o, "if (!kri_is_nil(r%u)) { SYNC_HERE(); kri_native_resume(w, r%u, r%u); }", a, a, a + 1);
+        break;
+    default:
+        put(o, "KRI_HANDLER_POP();");
+    }
+}
+
+/* The records of the handlers. */
+static void put_records(struct output *o, const struct kri_code *c)
+{
+    for (unsigned r = 0; r < c->frame; r++) {
+        bool binds = false, enters = false;
+        for (uint32_t at = 0; at < c->head.length; at++) {
+            unsigned op = kri_decode_op(c->instr[at]);
+            if (ops[op].operands[0] == 'R' && kri_decode_a(c->instr[at]) == r) {
+                binds |= op == KRI_OP_BIND;
+                enters |= is_entered(op);
+            }
+        }
+        if (binds)
+            put(o, "    kr_value b%u[KRI_HANDLER_WORDS];\n", r);
+        if (enters)
+            put(o, "    struct kri_native_handler h%u;\n", r);
+    }
+}
+
 static void put_instruction(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at, size_t j, bool fast)
 {
     kri_instruction i = c->instr[at];
@@ -750,6 +836,8 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
         ;
     } else if (is_call(op)) {
         put_call(o, c, i, fast && f->flags[at] & CLEAN);
+    } else if (is_handler(op)) {
+        put_handler(o, c, at);
     } else if (op == KRI_OP_CLOSURE) {
         put_closure(o, c, at);
     } else if (op == KRI_OP_LIST) {
@@ -772,6 +860,8 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
 
 static bool has_complete(const struct kri_code *c)
 {
+    if (has_entered(c))
+        return false;
     for (uint32_t at = 0; at < c->head.length; at++)
         if (may_leave(kri_decode_op(c->instr[at])))
             return true;
@@ -789,7 +879,7 @@ static void put_head(struct output *o, size_t j, const char *attribute, char let
         put(o, ", unsigned at, const kr_value *live");
     else if (is_fixed(f->code))
         for (unsigned i = 0; i < f->parameters; i++)
-            put(o, ", kr_value r%u", i);
+            put(o, ", %skr_value r%u", has_entered(f->code) ? "KRI_ACROSS " : "", i);
     else
         put(o, ", const kr_value *argv");
     put(o, ")");
@@ -819,10 +909,14 @@ static void put_comment(struct output *o, kr_value v)
     put(o, " */\n");
 }
 
-static void put_variables(struct output *o, unsigned from, unsigned to)
+static void put_variables(struct output *o, const struct kri_code *c, unsigned from, unsigned to)
 {
+    const char *across = has_entered(c) ? "KRI_ACROSS " : "";
     for (unsigned i = from; i < to; i++)
-        put(o, i % 16 == from % 16 ? "%s    kr_value r%u" : "%s, r%u", i % 16 == from % 16 && i > from ? ";\n" : "", i);
+        if (i % 16 == from % 16)
+            put(o, "%s    %skr_value r%u", i > from ? ";\n" : "", across, i);
+        else
+            put(o, ", r%u", i);
     put(o, from < to ? ";\n" : "");
 }
 
@@ -833,7 +927,7 @@ static void put_entry(struct output *o, const struct flow *flow, size_t j, bool 
     const struct kri_code *c = f->code;
     unsigned n = f->parameters;
     if (complete) {
-        put_variables(o, 0, c->frame);
+        put_variables(o, c, 0, c->frame);
         put(o, "    switch (at) {\n");
         for (uint32_t at = 0; at < c->head.length; at++)
             if (flow->flags[at] & REACHED && may_leave(kri_decode_op(c->instr[at]))) {
@@ -845,12 +939,12 @@ static void put_entry(struct output *o, const struct flow *flow, size_t j, bool 
         return;
     }
     if (!is_fixed(c) && n > 0) {
-        put(o, "    kr_value ");
+        put(o, "    %skr_value ", has_entered(c) ? "KRI_ACROSS " : "");
         for (unsigned i = 0; i < n; i++)
             put(o, "%sr%u = argv[%u]", i ? ", " : "", i, i);
         put(o, ";\n");
     }
-    put_variables(o, n, c->frame);
+    put_variables(o, c, n, c->frame);
     put(o, "    if (KRI_NATIVE_LOW())\n        return l%zu(w, k, caller%s", j, c->captures ? ", self" : "");
     if (!is_fixed(c))
         put(o, ", argv");
@@ -884,6 +978,7 @@ static void put_version(struct output *o, const struct flow *flow, size_t j, boo
     put_head(o, j, complete ? "KRI_COLD" : f->inlined ? "inline" : "", complete ? 's' : 'f');
     put(o, "\n{\n    enum { POOL = %u, SITES = %u };\n    struct kr_context *const ctx = w->ctx; struct kr_vm *const vm = w->vm;\n", f->pool, f->sites);
     put(o, "    struct { struct kri_native_frame frame; kr_value argument[%u]; } rec;\n", n ? n : 1);
+    put_records(o, c);
     put_entry(o, flow, j, complete);
     for (unsigned r = 0; fast && r < c->frame; r++)
         for (uint32_t at = 0; at < c->head.length; at++)
@@ -964,7 +1059,7 @@ kr_value kri_native_generate(struct kri_worker *w, const struct kri_native_sourc
         f->parameters = parameters(f->code);
         bool named = f->compiled && !f->code->captures && is_fixed(f->code) && !(f->code->flags & KRI_CODE_MACRO) && kri_is_symbol(f->code->name);
         f->link = named && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;
-        f->inlined = f->link >= 0 && calls_itself(f);
+        f->inlined = f->link >= 0 && !has_entered(f->code) && calls_itself(f);
         f->pool = o.pool;
         f->sites = o.sites;
         if (f->compiled) {
