@@ -8,7 +8,7 @@ CC      ?= gcc
 B       := build/$(MODE)
 
 PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev pkg-config
-TEST_PACKAGES := check tmux spin libode-dev
+TEST_PACKAGES := check g++ libode-dev netbase procps spin tmux
 BENCH_PACKAGES := gnuplot-nox
 
 CFLAGS_release := -O2 -g
@@ -67,8 +67,12 @@ $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 	@$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
 $B/core.fasl: $B/karakuri-boot $(CORE) $(AUTO)
 	$B/karakuri-boot $@ $(CORE) -- $(AUTO)
-$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl
-	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -c $< -o $@
+# The headers that generated C includes are linked in too, as one.
+$B/native_code.h: tools/flatten.awk $(wildcard runtime/*.h lisp/*.h lisp/*.def)
+	@mkdir -p $(@D)
+	@awk -f $< lisp/native_code.h >$@
+$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl $B/native_code.h
+	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -DKRI_HEADER='"$B/native_code.h"' -c $< -o $@
 
 $B/libkarakuri.a: $(OBJ) $B/lisp/boot/image.o
 	@rm -f $@; echo "  AR $@"
@@ -152,9 +156,6 @@ install: all doc
 	ln -sf libkarakuri.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.0
 	ln -sf libkarakuri.so.0 $(DESTDIR)$(PREFIX)/lib/libkarakuri.so
 	install -m 644 lisp/karakuri.h $(DESTDIR)$(PREFIX)/include/
-	install -d $(DESTDIR)$(PREFIX)/include/karakuri/lisp $(DESTDIR)$(PREFIX)/include/karakuri/runtime
-	install -m 644 lisp/*.h lisp/*.def $(DESTDIR)$(PREFIX)/include/karakuri/lisp/
-	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/karakuri/runtime/
 	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	$(if $(FFCALL),install -D -m 755 $(FFCALL) $(DESTDIR)$(PREFIX)/share/karakuri/ffcall.so)
 	install -d $(DESTDIR)$(PREFIX)/share/info $(DESTDIR)$(PREFIX)/share/doc/karakuri
@@ -167,3 +168,5 @@ install: all doc
 
 clean:
 	rm -rf build bin lib/ffcall.so
+
+include tools/packaging.mk
