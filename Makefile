@@ -8,7 +8,7 @@ CC      ?= gcc
 B       := build/$(MODE)
 
 PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev pkg-config
-TEST_PACKAGES := check tmux spin
+TEST_PACKAGES := check g++ libode-dev netbase procps spin tmux
 BENCH_PACKAGES := gnuplot-nox
 
 # MODE=aarch64 is a cross build, and what it links runs under qemu: each program is a script beside FILE.elf, so that tests
@@ -25,7 +25,7 @@ EMULATE = @install -m 755 $B/emulate $@ # the end of each recipe that links a pr
 endif
 CROSS_PACKAGES   := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
 SYSROOT_PACKAGES := libgmp10 libgmp-dev libreadline8 libreadline-dev libtinfo6 check libsubunit0 libsubunit-dev libatomic-ops-dev \
-                    libffcall-dev libffcall1b
+                    libffcall-dev libffcall1b libode-dev libode8 libccd2 libccd-dev
 
 CFLAGS_release := -O2 -g
 CFLAGS_aarch64 := -O2 -g $(TARGET)
@@ -64,9 +64,12 @@ packages:
 # its programs are copies of, cc for programs that call a compiler, and modules with its own ffcall.so.
 ifneq ($(ELF),)
 READY := $B/emulate
-$(SYSROOT)/usr:
-	sh tools/sysroot.sh arm64 $(SYSROOT) $(SYSROOT_PACKAGES)
-$(READY): tools/emulate.sh lib Makefile | $(SYSROOT)/usr
+$B/packages: always
+	@mkdir -p $(@D)
+	@echo '$(SYSROOT_PACKAGES)' | cmp -s - $@ || echo '$(SYSROOT_PACKAGES)' >$@
+$(SYSROOT)/unpacked: $B/packages
+	@echo "  unpacking $(SYSROOT_PACKAGES)"; rm -rf $(SYSROOT); sh tools/sysroot.sh arm64 $(SYSROOT) $(SYSROOT_PACKAGES) && touch $@
+$(READY): tools/emulate.sh lib Makefile | $(SYSROOT)/unpacked
 	@mkdir -p $B/lib $B/path
 	@for f in $(filter-out %.so,$(wildcard lib/*)); do ln -sfn ../../../$$f $B/$$f; done
 	@printf '#!/bin/sh\nexec %s %s "$$@"\n' '$(CC)' '$(TARGET)' >$B/path/cc && chmod +x $B/path/cc
@@ -102,9 +105,13 @@ $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 	@$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
 $B/core.fasl: $(BOOT) $(CORE) $(AUTO)
 	$(BOOT) $@ $(CORE) -- $(AUTO)
-$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl | $(READY)
+# The headers that generated C includes are linked in too, as one.
+$B/native_code.h: tools/flatten.awk $(wildcard runtime/*.h lisp/*.h lisp/*.def)
 	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -c $< -o $@
+	@awk -f $< lisp/native_code.h >$@
+$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl $B/native_code.h | $(READY)
+	@mkdir -p $(@D)
+	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -DKRI_HEADER='"$B/native_code.h"' -c $< -o $@
 
 $B/libkarakuri.a: $(OBJ) $B/lisp/boot/image.o
 	@rm -f $@; echo "  AR $@"
@@ -170,6 +177,12 @@ $B/examples/%: doc/examples/%.c lisp/karakuri.h $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@$(ELF) $< $B/libkarakuri.a $(LIBS)
 	$(EMULATE)
+# The robot: several files, and the physics of libode-dev, which its package says is under the BSD licence or the LGPL, as one likes.
+$B/examples/robot: $(wildcard doc/examples/robot/*.[ch]) lisp/karakuri.h $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -DROBOT_LISP='"$(CURDIR)/doc/examples/robot"' -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp \
+	  -o $@$(ELF) $(filter %.c %.a,$^) -lode $(LIBS)
+	$(EMULATE)
 $B/test/embed/%: test/embed/%.cc test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Wpedantic -pthread $(CFLAGS_$(MODE)) -Ilisp -o $@$(ELF) $(filter %.cc %.a,$^) $(LIBS)
@@ -192,9 +205,6 @@ install: all doc
 	ln -sf libkarakuri.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.0
 	ln -sf libkarakuri.so.0 $(DESTDIR)$(PREFIX)/lib/libkarakuri.so
 	install -m 644 lisp/karakuri.h $(DESTDIR)$(PREFIX)/include/
-	install -d $(DESTDIR)$(PREFIX)/include/karakuri/lisp $(DESTDIR)$(PREFIX)/include/karakuri/runtime
-	install -m 644 lisp/*.h lisp/*.def $(DESTDIR)$(PREFIX)/include/karakuri/lisp/
-	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/karakuri/runtime/
 	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	$(if $(FFCALL),install -D -m 755 $(FFCALL) $(DESTDIR)$(PREFIX)/share/karakuri/ffcall.so)
 	install -d $(DESTDIR)$(PREFIX)/share/info $(DESTDIR)$(PREFIX)/share/doc/karakuri
@@ -207,3 +217,5 @@ install: all doc
 
 clean:
 	rm -rf build bin lib/ffcall.so
+
+include tools/packaging.mk
