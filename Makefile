@@ -8,7 +8,7 @@ CC      ?= gcc
 B       := build/$(MODE)
 
 PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev pkg-config
-TEST_PACKAGES := check tmux spin
+TEST_PACKAGES := check g++ libode-dev netbase procps spin tmux
 BENCH_PACKAGES := gnuplot-nox
 
 CFLAGS_release := -O2 -g
@@ -131,6 +131,11 @@ $B/test/embed/%: test/embed/%.c test/embed/embed.h $B/libkarakuri.a
 $B/examples/%: doc/examples/%.c lisp/karakuri.h $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@ $< $B/libkarakuri.a $(LIBS)
+# The robot: several files, and the physics of libode-dev, which its package says is under the BSD licence or the LGPL, as one likes.
+$B/examples/robot: $(wildcard doc/examples/robot/*.[ch]) lisp/karakuri.h $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -DROBOT_LISP='"$(CURDIR)/doc/examples/robot"' -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp \
+	  -o $@ $(filter %.c %.a,$^) -lode $(LIBS)
 $B/test/embed/%: test/embed/%.cc test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Wpedantic -pthread $(CFLAGS_$(MODE)) -Ilisp -o $@ $(filter %.cc %.a,$^) $(LIBS)

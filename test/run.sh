@@ -56,6 +56,8 @@ for source in doc/examples/*.c; do
     check "examples/$name: build" make -s MODE="$mode" "$b/examples/$name"
     check "examples/$name" sh -c "timeout 120 $b/examples/$name </dev/null | diff doc/examples/$name.expected -"
 done
+check "examples/robot: build" make -s MODE="$mode" "$b/examples/robot"
+check "examples/robot" sh test/robot/run.sh "$mode"
 sh test/lisp/run.sh "$b/karakuri" >"$b/lisp.log" 2>&1
 add "test/lisp" "$b/lisp.log"
 if [ -e test/euslisp/replay.sh ]; then
