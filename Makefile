@@ -8,7 +8,7 @@ CC      ?= gcc
 B       := build/$(MODE)
 
 PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev pkg-config
-TEST_PACKAGES := check g++ libode-dev netbase procps spin tmux
+TEST_PACKAGES := check cmake g++ groff-base libode-dev netbase procps spin tmux
 BENCH_PACKAGES := gnuplot-nox
 
 CFLAGS_release := -O2 -g

@@ -30,6 +30,7 @@ finish() {
     exit
 }
 
+make -s packages WANTED="dpkg-dev debootstrap lintian" || echo "not all of dpkg-dev, debootstrap, lintian could be installed"
 check "make deb" make -s deb
 [ "$failed" -eq 0 ] || finish
 if command -v lintian >/dev/null; then

@@ -23,7 +23,7 @@ install: all doc
 	$(FILL) tools/karakuri-config-version.cmake.in >$(LIBAT)/cmake/karakuri/karakuri-config-version.cmake
 	sed 's/Karakuri [0-9.]*"/Karakuri $(VERSION)"/' doc/karakuri.1 >$(AT)/share/man/man1/karakuri.1
 	awk -f tools/man3.awk -v version=$(VERSION) lisp/karakuri.h >$(AT)/share/man/man3/libkarakuri.3
-	for f in karakuri.h $$(sed -n 's/^[a-z].*[ *]\(kr_[a-z_0-9]*\)(.*;.*/\1/p; s/^#define \(kr_[a-z_]*\)(.*/\1/p' lisp/karakuri.h); do \
+	for f in karakuri.h $$(sed -n 's/^[a-z].*[ *]\(kr_[a-z_0-9]*\)(.*/\1/p; s/^#define \(kr_[a-z_]*\)(.*/\1/p' lisp/karakuri.h); do \
 	    echo '.so man3/libkarakuri.3' >$(AT)/share/man/man3/$$f.3; done
 	install -m 644 build/manual/karakuri.info $(AT)/share/info/
 	install -m 644 build/manual/*.html doc/*.md $(AT)/share/doc/karakuri/
