@@ -1,4 +1,4 @@
-# Karakuri. make · make run · make bench · make test · make check · make soak · make install
+# Karakuri. make · make run · make bench · make test · make check · make soak · make install, deb, amalgamation (tools/packaging.mk)
 # MODE=release|debug|asan|tsan|fuzz chooses the build; products lie in build/MODE, the executable also at bin/karakuri.
 
 MODE    ?= release
@@ -8,7 +8,7 @@ CC      ?= gcc
 B       := build/$(MODE)
 
 PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev pkg-config
-TEST_PACKAGES := check g++ libode-dev netbase procps spin tmux
+TEST_PACKAGES := check cmake g++ groff-base libode-dev netbase procps spin tmux
 BENCH_PACKAGES := gnuplot-nox
 
 # MODE=aarch64 is a cross build, and what it links runs under qemu: each program is a script beside FILE.elf, so that tests
@@ -45,8 +45,9 @@ SRC  := $(wildcard runtime/*.c lisp/*.c)
 OBJ  := $(SRC:%.c=$B/%.o)
 REPL := $(patsubst %.c,$B/%.o,$(wildcard lisp/repl/*.c))
 VERSION := $(shell sed -n 's/.*KR_VERSION "\(.*\)"/\1/p' lisp/karakuri.h)
+SOVERSION := $(shell sed -n 's/.*KR_ABI_VERSION \([0-9]*\)$$/\1/p' lisp/karakuri.h)
 
-.PHONY: all run test check check-aarch64 soak bench bench-peers install clean lint packages doc always
+.PHONY: all run test check check-aarch64 soak bench bench-peers clean lint packages doc always
 all: $(if $(ELF),$B/karakuri,bin/karakuri) $B/libkarakuri.so
 # The module for foreign functions, where libffcall is there; all that links it (doc/foreign.md).
 ifneq ($(wildcard /usr/include/avcall.h /usr/include/*/avcall.h /usr/local/include/avcall.h),)
@@ -118,7 +119,7 @@ $B/libkarakuri.a: $(OBJ) $B/lisp/boot/image.o
 	@$(AR) rcs $@ $^
 $B/libkarakuri.so: $(OBJ) $B/lisp/boot/image.o
 	@echo "  LD $@"
-	@$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.0 -o $@ $^ $(LIBS)
+	@$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.$(SOVERSION) -o $@ $^ $(LIBS)
 $B/karakuri: $(REPL) $B/libkarakuri.a
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -o $@$(ELF) $^ -lreadline $(LIBS)
@@ -196,24 +197,6 @@ $B/test/fuzz/target: test/fuzz/target.c $B/libkarakuri.a
 lint: $B/libkarakuri.a
 	! grep -n '#include "lisp/' runtime/*.[ch]
 	! nm -g --defined-only $< | awk 'NF == 3 && $$3 !~ /^kri?_/' | grep .
-
-install: all doc
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 755 $B/karakuri $(DESTDIR)$(PREFIX)/bin/karakuri
-	install -m 644 $B/libkarakuri.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 755 $B/libkarakuri.so $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.$(VERSION)
-	ln -sf libkarakuri.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.0
-	ln -sf libkarakuri.so.0 $(DESTDIR)$(PREFIX)/lib/libkarakuri.so
-	install -m 644 lisp/karakuri.h $(DESTDIR)$(PREFIX)/include/
-	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	$(if $(FFCALL),install -D -m 755 $(FFCALL) $(DESTDIR)$(PREFIX)/share/karakuri/ffcall.so)
-	install -d $(DESTDIR)$(PREFIX)/share/info $(DESTDIR)$(PREFIX)/share/doc/karakuri
-	install -m 644 build/manual/karakuri.info $(DESTDIR)$(PREFIX)/share/info/
-	install -m 644 build/manual/*.html doc/*.md $(DESTDIR)$(PREFIX)/share/doc/karakuri/
-	cd lib && find . -name '*.l' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/{} \;
-	cd bench && find . -name "*.l" -not -path "./peers/*" -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/bench/{} \;
-	printf 'prefix=%s\nName: karakuri\nDescription: embeddable multithreaded Lisp for robots\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lkarakuri\nLibs.private: $(LIBS)\n' \
-	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/karakuri.pc
 
 clean:
 	rm -rf build bin lib/ffcall.so
