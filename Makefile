@@ -1,4 +1,4 @@
-# Karakuri. make · make run · make bench · make test · make check · make soak · make install
+# Karakuri. make · make run · make bench · make test · make check · make soak · make install, deb, amalgamation (tools/packaging.mk)
 # MODE=release|debug|asan|tsan|fuzz chooses the build; products lie in build/MODE, the executable also at bin/karakuri.
 
 MODE    ?= release
@@ -8,7 +8,7 @@ CC      ?= gcc
 B       := build/$(MODE)
 
 PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev pkg-config
-TEST_PACKAGES := check tmux spin
+TEST_PACKAGES := check cmake g++ groff-base libode-dev netbase procps spin tmux
 BENCH_PACKAGES := gnuplot-nox
 
 CFLAGS_release := -O2 -g
@@ -28,8 +28,9 @@ SRC  := $(wildcard runtime/*.c lisp/*.c)
 OBJ  := $(SRC:%.c=$B/%.o)
 REPL := $(patsubst %.c,$B/%.o,$(wildcard lisp/repl/*.c))
 VERSION := $(shell sed -n 's/.*KR_VERSION "\(.*\)"/\1/p' lisp/karakuri.h)
+SOVERSION := $(shell sed -n 's/.*KR_ABI_VERSION \([0-9]*\)$$/\1/p' lisp/karakuri.h)
 
-.PHONY: all run test check soak bench bench-peers install clean lint packages doc always
+.PHONY: all run test check soak bench bench-peers clean lint packages doc always
 all: bin/karakuri $B/libkarakuri.so
 # The module for foreign functions, where libffcall is there; all that links it (doc/foreign.md).
 ifneq ($(wildcard /usr/include/avcall.h /usr/include/*/avcall.h /usr/local/include/avcall.h),)
@@ -67,15 +68,19 @@ $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 	@$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
 $B/core.fasl: $B/karakuri-boot $(CORE) $(AUTO)
 	$B/karakuri-boot $@ $(CORE) -- $(AUTO)
-$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl
-	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -c $< -o $@
+# The headers that generated C includes are linked in too, as one.
+$B/native_code.h: tools/flatten.awk $(wildcard runtime/*.h lisp/*.h lisp/*.def)
+	@mkdir -p $(@D)
+	@awk -f $< lisp/native_code.h >$@
+$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl $B/native_code.h
+	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -DKRI_HEADER='"$B/native_code.h"' -c $< -o $@
 
 $B/libkarakuri.a: $(OBJ) $B/lisp/boot/image.o
 	@rm -f $@; echo "  AR $@"
 	@ar rcs $@ $^
 $B/libkarakuri.so: $(OBJ) $B/lisp/boot/image.o
 	@echo "  LD $@"
-	@$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.0 -o $@ $^ $(LIBS)
+	@$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.$(SOVERSION) -o $@ $^ $(LIBS)
 $B/karakuri: $(REPL) $B/libkarakuri.a
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
@@ -126,6 +131,11 @@ $B/test/embed/%: test/embed/%.c test/embed/embed.h $B/libkarakuri.a
 $B/examples/%: doc/examples/%.c lisp/karakuri.h $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@ $< $B/libkarakuri.a $(LIBS)
+# The robot: several files, and the physics of libode-dev, which its package says is under the BSD licence or the LGPL, as one likes.
+$B/examples/robot: $(wildcard doc/examples/robot/*.[ch]) lisp/karakuri.h $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -DROBOT_LISP='"$(CURDIR)/doc/examples/robot"' -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp \
+	  -o $@ $(filter %.c %.a,$^) -lode $(LIBS)
 $B/test/embed/%: test/embed/%.cc test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Wpedantic -pthread $(CFLAGS_$(MODE)) -Ilisp -o $@ $(filter %.cc %.a,$^) $(LIBS)
@@ -139,26 +149,7 @@ lint: $B/libkarakuri.a
 	! grep -n '#include "lisp/' runtime/*.[ch]
 	! nm -g --defined-only $< | awk 'NF == 3 && $$3 !~ /^kri?_/' | grep .
 
-install: all doc
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 755 $B/karakuri $(DESTDIR)$(PREFIX)/bin/karakuri
-	install -m 644 $B/libkarakuri.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 755 $B/libkarakuri.so $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.$(VERSION)
-	ln -sf libkarakuri.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.0
-	ln -sf libkarakuri.so.0 $(DESTDIR)$(PREFIX)/lib/libkarakuri.so
-	install -m 644 lisp/karakuri.h $(DESTDIR)$(PREFIX)/include/
-	install -d $(DESTDIR)$(PREFIX)/include/karakuri/lisp $(DESTDIR)$(PREFIX)/include/karakuri/runtime
-	install -m 644 lisp/*.h lisp/*.def $(DESTDIR)$(PREFIX)/include/karakuri/lisp/
-	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/karakuri/runtime/
-	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	$(if $(FFCALL),install -D -m 755 $(FFCALL) $(DESTDIR)$(PREFIX)/share/karakuri/ffcall.so)
-	install -d $(DESTDIR)$(PREFIX)/share/info $(DESTDIR)$(PREFIX)/share/doc/karakuri
-	install -m 644 build/manual/karakuri.info $(DESTDIR)$(PREFIX)/share/info/
-	install -m 644 build/manual/*.html doc/*.md $(DESTDIR)$(PREFIX)/share/doc/karakuri/
-	cd lib && find . -name '*.l' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/{} \;
-	cd bench && find . -name "*.l" -not -path "./peers/*" -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/bench/{} \;
-	printf 'prefix=%s\nName: karakuri\nDescription: embeddable multithreaded Lisp for robots\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lkarakuri\nLibs.private: $(LIBS)\n' \
-	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/karakuri.pc
-
 clean:
 	rm -rf build bin lib/ffcall.so
+
+include tools/packaging.mk

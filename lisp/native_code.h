@@ -145,4 +145,61 @@ static KRI_COLD struct kri_found_double kri_find_double(kr_value v, bool mixed)
     } while (0)
 #define KRI_RETURN(value) return (value)
 
+/* ---- handlers: Note [native handlers] ---- */
+
+/* Registers that live on where a handler is entered. gcc knows that calls may go there; elsewhere setjmp's rules hold. */
+#ifdef __clang__
+#define KRI_ACROSS volatile
+#else
+#define KRI_ACROSS
+#endif
+
+static void kri_native_go(struct kri_native_handler *h) { KRI_LONGJMP(h->jump); }
+
+static inline void kri_native_push(struct kr_context *ctx, struct kri_native_handler *h, enum kri_handler_kind kind, kr_value tag)
+{
+    h->word[2] = tag;
+    h->region = ctx->region;
+    h->go = kri_native_go;
+    kri_handler_push(ctx, ctx->base, h->word, kind, KRI_HANDLER_IN_C);
+}
+/* A throw or the like to H puts its value into REGISTER and goes on at LABEL. */
+#define KRI_HANDLER_CATCHES(h, kind, tag, register, label) \
+    kri_native_push(ctx, &h, kind, tag);                   \
+    if (KRI_UNLIKELY(KRI_SETJMP(h.jump))) {                \
+        register = ctx->unwind_value;                      \
+        ctx->unwind_value = KRI_NIL;                       \
+        goto label;                                        \
+    }
+/* Unwinding enters the cleanup at LABEL with its target and value in two registers. */
+#define KRI_HANDLER_PROTECTS(h, target, value, label)              \
+    kri_native_push(ctx, &h, KRI_HANDLER_UNWIND, KRI_ABSENT);      \
+    if (KRI_UNLIKELY(KRI_SETJMP(h.jump))) {                        \
+        target = kri_tag_pointer(ctx->unwind_target);              \
+        value = ctx->unwind_value;                                 \
+        goto label;                                                \
+    }
+#define KRI_HANDLER_POP() (ctx->handler = kri_op_previous(ctx->handler))
+/* H: the entry's words. */
+#define KRI_HANDLER_BINDS(h, symbol, value_arg)                                              \
+    do {                                                                                     \
+        kr_value symbol_ = (symbol), value_ = (value_arg);                                   \
+        size_t i_ = (size_t)kri_fixnum_value(((const struct kri_symbol *)symbol_.w)->special); \
+        if (KRI_UNLIKELY(i_ == 0 || i_ >= ctx->dynamic_size)) {                              \
+            SYNC_HERE();                                                                     \
+            kri_op_bind(ctx, ctx->base, h, symbol_, value_);                                 \
+        } else {                                                                             \
+            h[2] = ctx->dynamic[i_];                                                         \
+            kri_handler_push(ctx, ctx->base, h, KRI_HANDLER_BIND, i_);                       \
+            ctx->dynamic[i_] = value_;                                                       \
+        }                                                                                    \
+    } while (0)
+/* The newest entry is a binding; which version of the function made it does not matter. */
+#define KRI_HANDLER_UNBINDS()                               \
+    do {                                                    \
+        kr_value *h_ = ctx->handler;                        \
+        ctx->dynamic[kri_handler_target(h_)] = h_[2];       \
+        ctx->handler = kri_op_previous(h_);                 \
+    } while (0)
+
 #endif

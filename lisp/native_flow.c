@@ -34,6 +34,10 @@ bool kri_flow_writes_a(unsigned op)
     case KRI_OP_RET:
     case KRI_OP_THROW:
     case KRI_OP_RETURN:
+    case KRI_OP_BIND:
+    case KRI_OP_UNBIND:
+    case KRI_OP_POP:
+    case KRI_OP_RESUME:
         return false;
     default:
         return kri_flow_ops[op].operands[0] == 'R' && kri_flow_ops[op].operands[2] != 'J';
@@ -89,11 +93,46 @@ static void find_clean(struct kri_flow *f, const struct kri_code *c, unsigned pa
 static void set(uint64_t *live, unsigned r) { live[r / 64] |= (uint64_t)1 << r % 64; }
 static void clear(uint64_t *live, unsigned r) { live[r / 64] &= ~((uint64_t)1 << r % 64); }
 
+bool kri_flow_has_entered(const struct kri_code *c)
+{
+    for (uint32_t at = 0; at < c->head.length; at++)
+        if (kri_flow_is_entered(kri_decode_op(c->instr[at])))
+            return true;
+    return false;
+}
+
+/* The registers of OP's handler, A to A + 3: only the tag or value is one in native code, and what entering it leaves. */
+static void step_back_handler(uint64_t *live, unsigned op, unsigned a)
+{
+    switch (op) {
+    case KRI_OP_BIND:
+    case KRI_OP_CATCH:
+        set(live, a + 2);
+        break;
+    case KRI_OP_BLOCK:
+        clear(live, a + 2);
+        break;
+    case KRI_OP_ENDBODY:
+        clear(live, a);
+        break;
+    case KRI_OP_RESUME:
+        set(live, a);
+        set(live, a + 1);
+        break;
+    default:
+        break;
+    }
+}
+
 void kri_flow_step_back(uint64_t *live, const struct kri_code *c, uint32_t at)
 {
     kri_instruction i = c->instr[at];
     unsigned op = kri_decode_op(i), field[3] = {kri_decode_a(i), kri_decode_b(i), kri_decode_c(i)};
     const char *kinds = kri_flow_ops[op].operands;
+    if (kri_flow_is_handler(op)) {
+        step_back_handler(live, op, field[0]);
+        return;
+    }
     if (kri_flow_writes_a(op))
         clear(live, field[0]);
     for (int j = kri_flow_writes_a(op) && op != KRI_OP_BOX && op != KRI_OP_TYPE && op != KRI_OP_TRUST && op != KRI_OP_CALL && op != KRI_OP_APPLY ? 1 : 0; j < 3; j++)

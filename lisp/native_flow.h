@@ -37,6 +37,10 @@ static inline uint32_t kri_flow_next(const struct kri_code *c, uint32_t at)
 {
     return at + 1 + (kri_decode_op(c->instr[at]) == KRI_OP_CLOSURE ? kri_decode_c(c->instr[at]) : 0);
 }
+static inline bool kri_flow_is_handler(unsigned op) { return op >= KRI_OP_BIND && op <= KRI_OP_RESUME; }
+/* Does the function go on, having called setjmp, where OP's handler is entered? Such a function has one version, which does not leave. */
+static inline bool kri_flow_is_entered(unsigned op) { return op == KRI_OP_CATCH || op == KRI_OP_BLOCK || op == KRI_OP_PROTECT; }
+bool kri_flow_has_entered(const struct kri_code *c);
 /* Registers that are parameters, the first ones. */
 static inline unsigned kri_flow_parameters(const struct kri_code *c)
 {

@@ -6,7 +6,7 @@
  *
  * Every instruction becomes a block that holds its text from opcodes.def, the operands put in; native_code.h says what the words
  * mean there. Calls, closures and lists are written here, since bytecode takes their operands from consecutive registers.
- * A function with handlers (catch, unwind-protect, bindings, blocks left from closures) is not compiled: its bytecode serves. */
+ * A function that setjmp may return to (catch, unwind-protect, blocks left from closures) has one version, which does what the complete one does. */
 #include <stdarg.h>
 #include <stdio.h>
 #include "lisp/native_flow.h"
@@ -45,14 +45,6 @@ static void put(struct output *o, const char *format, ...)
 static bool op_supported(unsigned op)
 {
     switch (op) {
-    case KRI_OP_BIND:
-    case KRI_OP_UNBIND:
-    case KRI_OP_CATCH:
-    case KRI_OP_BLOCK:
-    case KRI_OP_PROTECT:
-    case KRI_OP_POP:
-    case KRI_OP_ENDBODY:
-    case KRI_OP_RESUME:
     case KRI_OP_BUILTIN:
     case KRI_OP_PROLOGUE:
     case KRI_OP_SEGRETURN:
@@ -502,6 +494,57 @@ static void put_exits(struct output *o, const struct kri_code *c, const struct k
     }
 }
 
+static void put_handler(struct output *o, const struct kri_code *c, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned a = kri_decode_a(i);
+    int to = (int)kri_flow_target(c, at);
+    switch (kri_decode_op(i)) {
+    case KRI_OP_BIND:
+        put(o, "KRI_HANDLER_BINDS(b%u, K(%u), r%u);", a, kri_decode_b(i), a + 2);
+        break;
+    case KRI_OP_UNBIND:
+        put(o, "KRI_HANDLER_UNBINDS();");
+        break;
+    case KRI_OP_CATCH:
+        put(o, "KRI_HANDLER_CATCHES(h%u, KRI_HANDLER_CATCH, r%u, r%u, i%d);", a, a + 2, a, to);
+        break;
+    case KRI_OP_BLOCK:
+        put(o, "SYNC_HERE(); r%u = kri_make_box(w, KRI_NIL); KRI_HANDLER_CATCHES(h%u, KRI_HANDLER_BLOCK, r%u, r%u, i%d);", a + 2, a, a + 2, a, to);
+        break;
+    case KRI_OP_PROTECT:
+        put(o, "KRI_HANDLER_PROTECTS(h%u, r%u, r%u, i%d);", a, a, a + 1, to);
+        break;
+    case KRI_OP_ENDBODY:
+        put(o, "KRI_HANDLER_POP(); r%u = KRI_NIL;", a);
+        break;
+    case KRI_OP_RESUME:
+        put(o, "if (!kri_is_nil(r%u)) { SYNC_HERE(); kri_native_resume(w, r%u, r%u); }", a, a, a + 1);
+        break;
+    default:
+        put(o, "KRI_HANDLER_POP();");
+    }
+}
+
+/* The records of the handlers. */
+static void put_records(struct output *o, const struct kri_code *c)
+{
+    for (unsigned r = 0; r < c->frame; r++) {
+        bool binds = false, enters = false;
+        for (uint32_t at = 0; at < c->head.length; at++) {
+            unsigned op = kri_decode_op(c->instr[at]);
+            if (kri_flow_ops[op].operands[0] == 'R' && kri_decode_a(c->instr[at]) == r) {
+                binds |= op == KRI_OP_BIND;
+                enters |= kri_flow_is_entered(op);
+            }
+        }
+        if (binds)
+            put(o, "    kr_value b%u[KRI_HANDLER_WORDS];\n", r);
+        if (enters)
+            put(o, "    struct kri_native_handler h%u;\n", r);
+    }
+}
+
 static void put_instruction(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at, size_t j, bool fast)
 {
     kri_instruction i = c->instr[at];
@@ -521,6 +564,8 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
         ;
     } else if (kri_flow_is_call(op)) {
         put_call(o, c, i, fast && f->flags[at] & KRI_FLOW_CLEAN);
+    } else if (kri_flow_is_handler(op)) {
+        put_handler(o, c, at);
     } else if (op == KRI_OP_CLOSURE) {
         put_closure(o, c, at);
     } else if (op == KRI_OP_LIST) {
@@ -543,6 +588,8 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
 
 static bool has_complete(const struct kri_code *c)
 {
+    if (kri_flow_has_entered(c))
+        return false;
     for (uint32_t at = 0; at < c->head.length; at++)
         if (kri_flow_may_leave(kri_decode_op(c->instr[at])))
             return true;
@@ -560,7 +607,7 @@ static void put_head(struct output *o, size_t j, const char *attribute, char let
         put(o, ", unsigned at, const kr_value *live");
     else if (is_fixed(f->code))
         for (unsigned i = 0; i < f->parameters; i++)
-            put(o, ", kr_value r%u", i);
+            put(o, ", %skr_value r%u", kri_flow_has_entered(f->code) ? "KRI_ACROSS " : "", i);
     else
         put(o, ", const kr_value *argv");
     put(o, ")");
@@ -590,10 +637,14 @@ static void put_comment(struct output *o, kr_value v)
     put(o, " */\n");
 }
 
-static void put_variables(struct output *o, unsigned from, unsigned to)
+static void put_variables(struct output *o, const struct kri_code *c, unsigned from, unsigned to)
 {
+    const char *across = kri_flow_has_entered(c) ? "KRI_ACROSS " : "";
     for (unsigned i = from; i < to; i++)
-        put(o, i % 16 == from % 16 ? "%s    kr_value r%u" : "%s, r%u", i % 16 == from % 16 && i > from ? ";\n" : "", i);
+        if (i % 16 == from % 16)
+            put(o, "%s    %skr_value r%u", i > from ? ";\n" : "", across, i);
+        else
+            put(o, ", r%u", i);
     put(o, from < to ? ";\n" : "");
 }
 
@@ -604,7 +655,7 @@ static void put_entry(struct output *o, const struct kri_flow *flow, size_t j, b
     const struct kri_code *c = f->code;
     unsigned n = f->parameters;
     if (complete) {
-        put_variables(o, 0, c->frame);
+        put_variables(o, c, 0, c->frame);
         put(o, "    switch (at) {\n");
         for (uint32_t at = 0; at < c->head.length; at++)
             if (flow->flags[at] & KRI_FLOW_REACHED && kri_flow_may_leave(kri_decode_op(c->instr[at]))) {
@@ -616,12 +667,12 @@ static void put_entry(struct output *o, const struct kri_flow *flow, size_t j, b
         return;
     }
     if (!is_fixed(c) && n > 0) {
-        put(o, "    kr_value ");
+        put(o, "    %skr_value ", kri_flow_has_entered(c) ? "KRI_ACROSS " : "");
         for (unsigned i = 0; i < n; i++)
             put(o, "%sr%u = argv[%u]", i ? ", " : "", i, i);
         put(o, ";\n");
     }
-    put_variables(o, n, c->frame);
+    put_variables(o, c, n, c->frame);
     put(o, "    if (KRI_NATIVE_LOW())\n        return l%zu(w, k, caller%s", j, c->captures ? ", self" : "");
     if (!is_fixed(c))
         put(o, ", argv");
@@ -655,6 +706,7 @@ static void put_version(struct output *o, const struct kri_flow *flow, size_t j,
     put_head(o, j, complete ? "KRI_COLD" : f->inlined ? "inline" : "", complete ? 's' : 'f');
     put(o, "\n{\n    enum { POOL = %u, SITES = %u };\n    struct kr_context *const ctx = w->ctx; struct kr_vm *const vm = w->vm;\n", f->pool, f->sites);
     put(o, "    struct { struct kri_native_frame frame; kr_value argument[%u]; } rec;\n", n ? n : 1);
+    put_records(o, c);
     put_entry(o, flow, j, complete);
     for (unsigned r = 0; fast && r < c->frame; r++)
         for (uint32_t at = 0; at < c->head.length; at++)
@@ -735,7 +787,7 @@ kr_value kri_native_generate(struct kri_worker *w, const struct kri_native_sourc
         f->parameters = kri_flow_parameters(f->code);
         bool named = f->compiled && !f->code->captures && is_fixed(f->code) && !(f->code->flags & KRI_CODE_MACRO) && kri_is_symbol(f->code->name);
         f->link = named && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;
-        f->inlined = f->link >= 0 && calls_itself(f);
+        f->inlined = f->link >= 0 && !kri_flow_has_entered(f->code) && calls_itself(f);
         f->pool = o.pool;
         f->sites = o.sites;
         if (f->compiled) {

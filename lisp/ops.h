@@ -99,7 +99,14 @@ __attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, 
             R(a) = v_;                                                                             \
             NEXT;                                                                                  \
         }                                                                                          \
-        SYNC_HERE();                                                                                   \
+        size_t i_ = (size_t)kri_fixnum_value(kri_slot(&s_->special));                              \
+        kr_value d_ = i_ < ctx->dynamic_size ? ctx->dynamic[i_] : KRI_UNBOUND;                     \
+        d_ = kri_eq(d_, KRI_UNBOUND) ? v_ : d_;                                                    \
+        if (KRI_LIKELY(!kri_eq(d_, KRI_UNBOUND))) {                                                \
+            R(a) = d_;                                                                             \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC_HERE();                                                                               \
         R(a) = kri_op_getvar_slow(w, (symbol));                                                    \
     } while (0)
 
@@ -110,7 +117,12 @@ __attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, 
             kri_store(w, &s_->head, &s_->value, (v));                                              \
             NEXT;                                                                                  \
         }                                                                                          \
-        SYNC_HERE();                                                                                   \
+        size_t i_ = (size_t)kri_fixnum_value(kri_slot(&s_->special));                              \
+        if (i_ < ctx->dynamic_size && !kri_eq(ctx->dynamic[i_], KRI_UNBOUND) && !kri_eq(s_->vtype, kri_fixnum(0))) { \
+            ctx->dynamic[i_] = (v);                                                                \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC_HERE();                                                                               \
         kri_op_setvar_slow(w, (symbol), (v));                                                      \
     } while (0)
 

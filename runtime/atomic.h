@@ -1,6 +1,7 @@
 /* atomic.h -- every atomic access of Karakuri, over libatomic_ops, with the order in the name.
  * Nothing else includes atomic_ops.h. Under the thread sanitizer, which understands only the
- * compiler's own intrinsics and no fences, the same names map to those intrinsics. */
+ * compiler's own intrinsics and no fences, the same names map to those intrinsics; so they do where there is no atomic_ops.h, as when a
+ * robot's program compiles Lisp functions with a bare gcc. */
 #ifndef KRI_RUNTIME_ATOMIC_H
 #define KRI_RUNTIME_ATOMIC_H
 
@@ -16,7 +17,7 @@
 #endif
 #endif
 
-#ifdef KRI_TSAN
+#if defined(KRI_TSAN) || !__has_include(<atomic_ops.h>)
 
 typedef size_t kri_atomic;
 
@@ -31,9 +32,13 @@ static inline bool kri_cas(volatile kri_atomic *p, size_t old, size_t v)
 static inline size_t kri_fetch_add(volatile kri_atomic *p, size_t n) { return __atomic_fetch_add(p, n, __ATOMIC_SEQ_CST); }
 static inline void kri_set_bits(volatile kri_atomic *p, size_t bits) { (void)__atomic_fetch_or(p, bits, __ATOMIC_SEQ_CST); }
 static inline void kri_clear_bits(volatile kri_atomic *p, size_t bits) { (void)__atomic_fetch_and(p, ~bits, __ATOMIC_SEQ_CST); }
+#ifdef KRI_TSAN
 /* The sanitizer knows no fences: a sequentially consistent read-modify-write of one shared word (gate.c). */
 extern kri_atomic kri_fence_word;
 static inline void kri_fence(void) { (void)__atomic_fetch_add(&kri_fence_word, 1, __ATOMIC_SEQ_CST); }
+#else
+static inline void kri_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+#endif
 static inline unsigned char kri_load_byte(const volatile unsigned char *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 static inline void kri_store_byte(volatile unsigned char *p, unsigned char v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 static inline unsigned kri_load_int_acquire(const volatile unsigned *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # check.sh -- what must hold before a change lands: lint, then the tests as release, with the address and undefined-behaviour
-# sanitizers, with the thread sanitizer, and with a collection at every few allocations; programs that abuse Karakuri, and a minute of
-# fuzzing. AFTER_TEST=1: the release tests ran before. FUZZ_SEED chooses what the fuzzer does.
+# sanitizers, with the thread sanitizer, and with a collection at every few allocations; programs that abuse Karakuri, a minute of
+# fuzzing, and what is given to others: the one-file Karakuri, the Debian packages. AFTER_TEST=1: the release tests ran before. FUZZ_SEED chooses what the fuzzer does.
 cd "$(dirname "$0")/.." || exit 1
 passed=0 failed=0
 stage() { # name, command...
@@ -31,5 +31,7 @@ stage tsan sh test/run.sh tsan
 stage stress sh test/stress.sh build/release/karakuri 24
 stage hostile sh test/fuzz/hostile.sh build/release/karakuri
 stage fuzz sh test/fuzz/run.sh build/asan/karakuri 60 "${FUZZ_SEED:-1}"
+stage amalgamation sh -c 'sh test/amalgamation.sh release full && echo "1 passed, 0 failed"'
+stage packages sh test/deb.sh
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
