@@ -16,7 +16,8 @@
 #define KRI_LIBRARY "/usr/local/share/karakuri"
 #endif
 
-extern const unsigned char kri_core_image[], kri_core_image_end[];
+extern const unsigned char kri_core_image[];
+extern const uint64_t kri_core_image_bytes;
 extern const struct kri_native_module *const kri_core_native;
 
 /* The core's native code in this VM; NULL in the bootstrap's executable, which has none. */
@@ -31,8 +32,8 @@ static struct kri_native_instance *core_instance(struct kri_worker *w)
 /* Run the section NAME; false if there is none. */
 static bool load_section(struct kri_worker *w, const char *name)
 {
-    const unsigned char *p = kri_core_image;
-    while (p < kri_core_image_end) {
+    const unsigned char *p = kri_core_image, *end = p + kri_core_image_bytes;
+    while (p < end) {
         struct kri_section s;
         memcpy(&s, p, sizeof s);
         p += sizeof s;

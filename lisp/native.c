@@ -3,11 +3,22 @@
 
 /* ---- frames ---- */
 
-static const struct kri_native *native_of_site(const struct kr_vm *vm, const struct kri_native_site *site)
+/* The function that SITE lies in; the instruction after it in *PC. */
+static const struct kri_native *native_of_site(const struct kr_vm *vm, const struct kri_native_site *site, uint32_t *pc)
 {
-    for (const struct kri_native_instance *i = vm->natives;; i = i->next)
-        if (site >= i->module->site && site < i->module->site + i->module->sites)
-            return &i->native[site->function];
+    const struct kri_native_instance *i = vm->natives;
+    while (site < i->module->site || site >= i->module->site + i->module->sites)
+        i = i->next;
+    uint32_t at = (uint32_t)(site - i->module->site), low = 0, high = i->module->functions;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (i->module->function[middle].site <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    *pc = at - i->module->function[low].site;
+    return &i->native[low];
 }
 
 void kri_frames_begin(struct kri_frames *f, struct kr_context *ctx)
@@ -24,13 +35,14 @@ static bool next_native(struct kri_frames *f)
             f->region = f->region->outer;
             continue;
         }
-        const struct kri_native *native = native_of_site(f->ctx->vm, n->site);
+        uint32_t pc;
+        const struct kri_native *native = native_of_site(f->ctx->vm, n->site, &pc);
         const struct kri_code *code = (const struct kri_code *)native->code.w;
         f->function = native->object;
         f->code = code;
         f->registers = n->argument;
         f->writable = NULL;
-        f->at = code->instr + n->site->pc;
+        f->at = code->instr + pc;
         f->line = kri_code_line(code, f->at);
         return true;
     }
@@ -65,9 +77,10 @@ bool kri_frames_next(struct kri_frames *f)
 kr_value kri_running_function(struct kr_context *ctx)
 {
     const struct kri_native_frame *n = ctx->native;
+    uint32_t pc;
     for (const struct kri_region *r = ctx->region; r && r->base == ctx->base; r = r->outer, n = n->prev)
         if (n != &r->frame)
-            return native_of_site(ctx->vm, n->site)->object;
+            return native_of_site(ctx->vm, n->site, &pc)->object;
     return ctx->base[-3];
 }
 
@@ -176,7 +189,9 @@ kr_value kri_native_enter(struct kri_worker *w, int argc, kr_value *argv)
         }
         kri_arrange(w, code, self, argv, argc);
     }
-    struct kri_region r = {.frame = {.prev = ctx->native}, .outer = ctx->region, .base = ctx->base, .top = argv + used};
+    struct kri_region r = {.frame = {.prev = ctx->native}, .outer = ctx->region, .base = ctx->base, .top = argv + used, .pc = ctx->pc,
+                           .segment = ctx->segment, .locals = kri_load_relaxed(&ctx->locals_count), .compiler = ctx->compiler,
+                           .evaluated = ctx->evaluated};
     ctx->region = &r;
     ctx->native = &r.frame;
     ctx->top = NULL;
@@ -454,6 +469,8 @@ _Noreturn void kri_native_return_from(struct kri_worker *w, kr_value identity, k
         kri_error(w, KRI_E_NO_BLOCK, KRI_NIL, "the block was left before");
     kri_unwind_to(w, h, value);
 }
+
+_Noreturn void kri_native_resume(struct kri_worker *w, kr_value target, kr_value value) { kri_unwind_to(w, kri_untag_pointer(target), value); }
 
 const struct kri_native_api kri_native_table = {
 #define API(type, name, parameters, arguments) .name = kri_##name,

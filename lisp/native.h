@@ -26,7 +26,7 @@
 #include "lisp/send.h"
 
 /* Changes with everything that generated code relies on and that the fingerprint does not show. */
-enum { KRI_NATIVE_ABI = 1 };
+enum { KRI_NATIVE_ABI = 7 };
 /* Of what generated code has from the headers: places and sizes. */
 #define KRI_NATIVE_FINGERPRINT                                                                                               \
     ((((sizeof(struct kri_worker) * 31 + offsetof(struct kri_worker, native_limit)) * 31 + offsetof(struct kr_context, native)) * 31 + \
@@ -34,9 +34,9 @@ enum { KRI_NATIVE_ABI = 1 };
       sizeof(struct kri_code) + sizeof(struct kri_method_cache) * 31 + KRI_CLASS_BUILTIN_COUNT)
 #define KRI_NATIVE_MAGIC "KRNATIV1"
 
+/* The place after an instruction of a function of the module: its address tells, there is nothing in it. */
 struct kri_native_site {
-    uint32_t function; /* of the module */
-    uint32_t pc;       /* the instruction after */
+    unsigned char nothing;
 };
 struct kri_native_frame {
     struct kri_native_frame *prev; /* the caller's; at a region's beginning the one that was innermost before */
@@ -48,6 +48,23 @@ struct kri_region {
     struct kri_region *outer;
     kr_value *base; /* the Lisp frame below */
     kr_value *top;  /* the first free word of the Lisp stack */
+    /* As they were when it began, for who unwinds to a handler in it: */
+    const kri_instruction *pc;
+    struct kri_segment *segment;
+    size_t locals;
+    struct kri_compiler *compiler;
+    kr_value evaluated;
+};
+
+/* Note [native handlers]: catch, blocks left by closures and unwind-protect in native code have their entry of the unwind chain in this record, a C
+ * variable of the function, which did setjmp with it: unwinding (call.c) takes the newer entries off one by one, and each C function below an entry
+ * ends its own business, before the function goes on. KRI_HANDLER_IN_C in the entry tells it from bytecode's. The entry of a binding needs no record:
+ * unwinding undoes it where it stands. So all that lies in C frames is dealt with before these frames are left. */
+struct kri_native_handler {
+    kr_value word[KRI_HANDLER_WORDS];
+    struct kri_region *region;
+    void (*go)(struct kri_native_handler *h); /* longjmp as the module's compiler knows it; does not return */
+    kri_jump jump;
 };
 
 /* ---- modules: constant data of a shared object ---- */
@@ -57,6 +74,7 @@ struct kri_native_function {
     uint16_t fixed;    /* parameters as C arguments, or KRI_NATIVE_ARRAY */
     uint16_t closure;  /* takes the function object too */
     uint32_t pool, constants; /* where in K its constants lie, and how many */
+    uint32_t site;            /* its first; they ascend */
 };
 enum { KRI_NATIVE_ARRAY = 0xffff };
 struct kri_native_api;
@@ -118,6 +136,8 @@ kr_value kri_native_twin(struct kri_worker *w, const kr_value *k, struct kri_nat
                          int argc, const kr_value *argv);
 kr_value kri_native_closure(struct kri_worker *w, kr_value code, unsigned n, const kr_value *captured);
 _Noreturn void kri_native_return_from(struct kri_worker *w, kr_value identity, kr_value value);
+/* The end of a cleanup that unwinding to TARGET (a handler, tagged) entered: it goes on. */
+_Noreturn void kri_native_resume(struct kri_worker *w, kr_value target, kr_value value);
 
 /* ---- the runtime's side ---- */
 /* The code->builtin of every native function. */

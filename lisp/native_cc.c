@@ -1,5 +1,6 @@
-/* native_cc.c -- the C compiler: a directory for its files, its options, several at a time, its failures. Nothing is written in place: the shared
- * object gets its name when it is complete. Whatever ends a compilation, an interrupt too, ends the compilers that still run and removes the files. */
+/* native_cc.c -- the C compiler: a directory for its files, its options, several at a time, its failures. The headers that generated C
+ * includes are those this library was made with: it carries them, in one (tools/flatten.awk). Nothing is written in place: the shared object gets its
+ * name when it is complete. Whatever ends a compilation, an interrupt too, ends the compilers that still run and removes the files. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <errno.h>
@@ -10,11 +11,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "lisp/native_module.h"
 #include "lisp/stream.h"
 #include "lisp/unix.h"
+
+extern const char kri_native_header[];
+extern const uint64_t kri_native_header_bytes;
 
 #ifndef KRI_NATIVE_CC
 #define KRI_NATIVE_CC "cc"
@@ -22,7 +27,7 @@
 /* Measured: -O1 with inlining runs the recursive benchmarks faster than -O2 and takes half of its time to compile; -fcaller-saves keeps doubles in
  * registers over the polls of a loop. */
 #define KRI_NATIVE_FLAGS                                                                                                                     \
-    "-std=gnu11 -w -pipe -fPIC -fvisibility=hidden -fno-strict-aliasing -fcaller-saves -foptimize-sibling-calls -finline-functions -finline-small-functions " \
+    "-std=gnu11 -w -pipe -fPIC -fvisibility=hidden -fno-strict-aliasing -ffp-contract=off -fcaller-saves -foptimize-sibling-calls -finline-functions -finline-small-functions " \
     "--param max-inline-insns-single=200"
 
 enum { WORDS = 128, CHILDREN = 64 };
@@ -31,24 +36,6 @@ enum { WORDS = 128, CHILDREN = 64 };
 struct words {
     char command[2000], flags[sizeof KRI_NATIVE_FLAGS], more[2000], level[16], include[PATH_MAX + 2];
 };
-
-/* Where lisp/native_code.h is: $KARAKURI_INCLUDE, the source tree, or installed beside the library. */
-static bool include_directory(struct kri_worker *w, char path[PATH_MAX])
-{
-    const char *given = getenv("KARAKURI_INCLUDE"), *library = w->vm->library;
-    static const char *const places[] = {"/..", "/../../include/karakuri", "/include"};
-    char file[PATH_MAX + 32];
-    for (size_t i = given && *given ? 0 : 1; i < 1 + sizeof places / sizeof *places; i++) {
-        if (i == 0)
-            snprintf(path, PATH_MAX, "%s", given);
-        else
-            snprintf(path, PATH_MAX, "%s%s", library, places[i - 1]);
-        snprintf(file, sizeof file, "%s/lisp/native_code.h", path);
-        if (access(file, R_OK) == 0)
-            return true;
-    }
-    return false;
-}
 
 /* TEXT, copied to ROOM of SIZE bytes, split at spaces into ARGV from N on. */
 static int add_words(struct kri_worker *w, char **argv, int n, char *room, size_t size, const char *text)
@@ -67,9 +54,7 @@ static int add_words(struct kri_worker *w, char **argv, int n, char *room, size_
 /* The compiler with its options in ARGV; how many words. */
 static int compiler_words(struct kri_worker *w, const struct kri_scratch *s, struct words *words, char **argv)
 {
-    if (!include_directory(w, words->include + 2))
-        kri_error(w, KRI_E_UNSUPPORTED, KRI_NIL, "Karakuri's headers (lisp/native_code.h) are not to be found; $KARAKURI_INCLUDE may name their directory");
-    memcpy(words->include, "-I", 2);
+    snprintf(words->include, sizeof words->include, "-I%s", s->directory);
     const char *given = getenv("KARAKURI_CC");
     int n = add_words(w, argv, 0, words->command, sizeof words->command, given && *given ? given : KRI_NATIVE_CC);
     if (n == 0)
@@ -132,6 +117,10 @@ void kri_scratch_end(struct kri_worker *w, void *arg)
         kri_blocking(w, end_compilers, s->compilers);
     free(s->compilers);
     s->compilers = NULL;
+    snprintf(path, sizeof path, "%s/lisp/native_code.h", s->directory);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/lisp", s->directory);
+    rmdir(path);
     for (unsigned u = 0; u < s->units + 1; u++) {
         static const char *const suffixes[] = {".c", ".o", ".log"};
         for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
@@ -143,10 +132,10 @@ void kri_scratch_end(struct kri_worker *w, void *arg)
     rmdir(s->directory);
 }
 
-static void write_file(struct kri_worker *w, const char *path, kr_value text)
+static void write_file(struct kri_worker *w, const char *path, const void *bytes, size_t n)
 {
     FILE *f = fopen(path, "wb");
-    bool ok = f && fwrite(kri_string_of(text)->byte, 1, kri_length(text), f) == kri_length(text);
+    bool ok = f && fwrite(bytes, 1, n, f) == n;
     int error = errno;
     if (f && fclose(f) != 0 && ok) {
         ok = false;
@@ -167,6 +156,11 @@ static void start_child(void *arg)
 {
     struct starting *s = arg;
     s->error = kri_child_start(s->argv, s->input, s->output, s->child);
+}
+
+static void write_text(struct kri_worker *w, const char *path, kr_value text)
+{
+    write_file(w, path, kri_string_of(text)->byte, kri_length(text));
 }
 
 /* Start ARGV as the compiler of UNIT; its output goes to the unit's log. */
@@ -298,7 +292,7 @@ static void list_objects(struct kri_worker *w, const struct kri_scratch *s, char
     }
     path[0] = '@';
     unit_file(s, s->units, ".o", path + 1);
-    write_file(w, path + 1, kri_text_string(w, &t));
+    write_text(w, path + 1, kri_text_string(w, &t));
 }
 
 void kri_scratch_build(struct kri_worker *w, struct kri_scratch *s, kr_value texts)
@@ -310,9 +304,14 @@ void kri_scratch_build(struct kri_worker *w, struct kri_scratch *s, kr_value tex
     if (!s->compilers)
         kri_error_memory(w, sizeof *s->compilers);
     s->units = (unsigned)kri_length(texts);
+    snprintf(path, sizeof path, "%s/lisp", s->directory);
+    if (mkdir(path, 0700) != 0)
+        kri_error(w, KRI_E_OPEN_FILE, kri_string(w, path), "%s: %s", path, strerror(errno));
+    snprintf(path, sizeof path, "%s/lisp/native_code.h", s->directory);
+    write_file(w, path, kri_native_header, kri_native_header_bytes);
     for (unsigned u = 0; u < s->units; u++) {
         unit_file(s, u, ".c", path);
-        write_file(w, path, kri_vector_of(texts)->at[u]);
+        write_text(w, path, kri_vector_of(texts)->at[u]);
     }
     unit_file(s, 0, ".c", path); /* a single unit is compiled and linked at once */
     if (s->units > 1) {

@@ -6,7 +6,7 @@
  *
  * Every instruction becomes a block that holds its text from opcodes.def, the operands put in; native_code.h says what the words
  * mean there. Calls, closures and lists are written here, since bytecode takes their operands from consecutive registers.
- * A function with handlers (catch, unwind-protect, bindings, blocks left from closures) is not compiled: its bytecode serves. */
+ * A function that setjmp may return to (catch, unwind-protect, blocks left from closures) has one version, which does what the complete one does. */
 #include <stdarg.h>
 #include <stdio.h>
 #include "lisp/native_flow.h"
@@ -48,14 +48,6 @@ static void put(struct output *o, const char *format, ...)
 static bool op_supported(unsigned op)
 {
     switch (op) {
-    case KRI_OP_BIND:
-    case KRI_OP_UNBIND:
-    case KRI_OP_CATCH:
-    case KRI_OP_BLOCK:
-    case KRI_OP_PROTECT:
-    case KRI_OP_POP:
-    case KRI_OP_ENDBODY:
-    case KRI_OP_RESUME:
     case KRI_OP_BUILTIN:
     case KRI_OP_PROLOGUE:
     case KRI_OP_SEGRETURN:
@@ -261,25 +253,140 @@ static void put_double(struct output *o, const struct kri_flow *f, uint32_t at, 
 }
 
 /* The comparison that OP makes: C text with operands x_ and y_, and whether a jump is taken if it does not hold. */
-static const char *float_comparison(unsigned op, bool *negated, bool *immediate)
+static const char *comparison_text(unsigned op, bool fixnums, bool *negated, bool *immediate)
 {
     static const struct {
         unsigned char op, immediate_op, negated_op, negated_immediate;
-        const char *text;
+        const char *text, *fixnums;
     } table[] = {
-        {KRI_OP_JLT, KRI_OP_JLTI, KRI_OP_JNLT, KRI_OP_JNLTI, "KRI_DOUBLE_LT(x_, y_)"},
-        {KRI_OP_JLE, KRI_OP_JLEI, KRI_OP_JNLE, KRI_OP_JNLEI, "KRI_DOUBLE_LE(x_, y_)"},
-        {KRI_OP_JNUMEQ, KRI_OP_JNUMEQI, KRI_OP_JNNUMEQ, KRI_OP_JNNUMEQI, "x_ == y_"},
-        {KRI_OP_COUNT, KRI_OP_JGTI, KRI_OP_COUNT, KRI_OP_JNGTI, "KRI_DOUBLE_LT(y_, x_)"},
-        {KRI_OP_COUNT, KRI_OP_JGEI, KRI_OP_COUNT, KRI_OP_JNGEI, "KRI_DOUBLE_LE(y_, x_)"},
+        {KRI_OP_JLT, KRI_OP_JLTI, KRI_OP_JNLT, KRI_OP_JNLTI, "KRI_DOUBLE_LT(x_, y_)", "x_ < y_"},
+        {KRI_OP_JLE, KRI_OP_JLEI, KRI_OP_JNLE, KRI_OP_JNLEI, "KRI_DOUBLE_LE(x_, y_)", "x_ <= y_"},
+        {KRI_OP_JNUMEQ, KRI_OP_JNUMEQI, KRI_OP_JNNUMEQ, KRI_OP_JNNUMEQI, "x_ == y_", "x_ == y_"},
+        {KRI_OP_COUNT, KRI_OP_JGTI, KRI_OP_COUNT, KRI_OP_JNGTI, "KRI_DOUBLE_LT(y_, x_)", "x_ > y_"},
+        {KRI_OP_COUNT, KRI_OP_JGEI, KRI_OP_COUNT, KRI_OP_JNGEI, "KRI_DOUBLE_LE(y_, x_)", "x_ >= y_"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         *immediate = op == table[i].immediate_op || op == table[i].negated_immediate;
         *negated = op == table[i].negated_op || op == table[i].negated_immediate;
         if (*immediate || *negated || op == table[i].op)
-            return table[i].text;
+            return fixnums ? table[i].fixnums : table[i].text;
     }
     return NULL;
+}
+
+static const char *float_comparison(unsigned op, bool *negated, bool *immediate) { return comparison_text(op, false, negated, immediate); }
+static const char *fixnum_comparison(unsigned op, bool *negated, bool *immediate) { return comparison_text(op, true, negated, immediate); }
+
+/* A declaration where the fast version knows how to test it, or knows already. */
+static bool put_declared(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned a = kri_decode_a(i), kind = kri_decode_c(i);
+    enum kri_flow_type t = kri_flow_type_of(f, at, a), to = kri_flow_declared(kind, t);
+    bool trusted = kri_decode_op(i) == KRI_OP_TRUST, number = t == KRI_FLOW_FIXNUM || t == KRI_FLOW_FLOAT;
+    if (t == to && (kind == KRI_TYPE_FIXNUM || kind == KRI_TYPE_INTEGER || kind == KRI_TYPE_FLOAT || (kind == KRI_TYPE_NUMBER && number) ||
+                    kind < KRI_CLASS_BUILTIN_COUNT || trusted) && !(kind == KRI_CLASS_VECTOR && t == KRI_FLOW_ANY) &&
+        !(kind < KRI_CLASS_BUILTIN_COUNT && to == t && t == KRI_FLOW_ANY))
+        return true;
+    switch (kind) {
+    case KRI_TYPE_FIXNUM:
+    case KRI_TYPE_INTEGER:
+    case KRI_TYPE_RANGE:
+        if (t == KRI_FLOW_FLOAT)
+            put(o, "goto slow;");
+        else if (trusted && kind != KRI_TYPE_INTEGER)
+            put(o, "r%u.w |= 1;", a); /* whatever it was: now it is a fixnum */
+        else if (kind != KRI_TYPE_RANGE)
+            put(o, "if (KRI_UNLIKELY(!kri_is_fixnum(r%u))) goto slow;", a);
+        else
+            return false;
+        return true;
+    case KRI_TYPE_FLOAT:
+        put(o, t == KRI_FLOW_FIXNUM ? "goto slow;" : "d%u = KRI_FLOAT(r%u);", a, a);
+        return true;
+    case KRI_CLASS_FLOAT_VECTOR:
+    case KRI_CLASS_INTEGER_VECTOR:
+    case KRI_CLASS_STRING:
+        put(o, number ? "goto slow;" : "if (KRI_UNLIKELY(!kri_has_class(r%u, %u))) goto slow;", a, kind);
+        return true;
+    default:
+        return trusted;
+    }
+}
+
+/* An element of a vector whose class is known. */
+static bool put_element(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
+    bool set = kri_decode_op(i) == KRI_OP_ASET;
+    enum kri_flow_type vector = kri_flow_type_of(f, at, b), value = kri_flow_type_of(f, at, a);
+    const char *test = kri_flow_type_of(f, at, y) == KRI_FLOW_FIXNUM ? "" : "KRI_FIXNUM_OR_LEAVE(r%u); ";
+    if (kri_flow_is_double(f, at, y))
+        return false;
+    switch (vector) {
+    case KRI_FLOW_FLOAT_VECTOR:
+        put(o, test, y);
+        if (set) {
+            put(o, "const double x_ = ");
+            put_double(o, f, at, a);
+            put(o, "; KRI_ELEMENT(kri_fvector, r%u, r%u) = x_;", b, y);
+        } else {
+            put(o, "d%u = KRI_ELEMENT(kri_fvector, r%u, r%u);", a, b, y);
+        }
+        break;
+    case KRI_FLOW_INTEGER_VECTOR:
+        if (set && value == KRI_FLOW_FLOAT)
+            return false;
+        put(o, test, y);
+        if (set && value != KRI_FLOW_FIXNUM)
+            put(o, "KRI_FIXNUM_OR_LEAVE(r%u); ", a);
+        if (set)
+            put(o, "KRI_ELEMENT(kri_ivector, r%u, r%u) = kri_fixnum_value(r%u);", b, y, a);
+        else
+            put(o, "const int64_t n_ = KRI_ELEMENT(kri_ivector, r%u, r%u); if (KRI_UNLIKELY(!kri_fits_fixnum(n_))) goto slow; r%u = kri_fixnum(n_);", b, y, a);
+        break;
+    case KRI_FLOW_STRING:
+        if (set)
+            return false;
+        put(o, test, y);
+        put(o, "r%u = kri_fixnum(KRI_ELEMENT(kri_string, r%u, r%u));", a, b, y);
+        break;
+    default:
+        return false;
+    }
+    return true;
+}
+
+/* Arithmetic and comparisons of registers known to hold fixnums: no tests, and no overflow where the result is trusted to be one. */
+static bool put_on_fixnums(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned op = kri_decode_op(i), a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
+    bool negated, immediate, trusted;
+    const char *comparison = fixnum_comparison(op, &negated, &immediate);
+    if (comparison) {
+        if (kri_flow_type_of(f, at, a) != KRI_FLOW_FIXNUM || (!immediate && kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM))
+            return false;
+        put(o, "const long x_ = (long)r%u.w, y_ = (long)", a);
+        put(o, immediate ? "kri_fixnum(%d).w" : "r%u.w", immediate ? kri_decode_sb(i) : (int)b);
+        put(o, "; if (%s(%s)) JUMP(%d);", negated ? "!" : "", comparison, (int)kri_flow_target(c, at));
+        return true;
+    }
+    if (!kri_flow_float_operator(op) || op == KRI_OP_DIV || kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM ||
+        (op != KRI_OP_ADDI && kri_flow_type_of(f, at, y) != KRI_FLOW_FIXNUM))
+        return false;
+    unsigned wanted = kri_flow_wanted(f, c, at, &trusted);
+    bool wraps = trusted && (wanted == KRI_TYPE_FIXNUM || wanted == KRI_TYPE_RANGE);
+    if (op == KRI_OP_ADDI)
+        put(o, wraps ? "r%u.w = r%u.w + (uintptr_t)(%dl * 2);" : "KRI_FIXNUM_SUM(%u, (long)r%u.w, %dl * 2, __builtin_saddl_overflow);", a, b, kri_decode_sc(i));
+    else if (op == KRI_OP_MUL)
+        put(o, wraps ? "r%u.w = (r%u.w - 1) * (uintptr_t)kri_fixnum_value(r%u) + 1;" : "KRI_FIXNUM_PRODUCT(%u, r%u, r%u);", a, b, y);
+    else if (wraps)
+        put(o, "r%u.w = r%u.w %c (r%u.w - 1);", a, b, op == KRI_OP_ADD ? '+' : '-', y);
+    else
+        put(o, "KRI_FIXNUM_SUM(%u, (long)r%u.w, (long)(r%u.w - 1), %s);", a, b, y, op == KRI_OP_ADD ? "__builtin_saddl_overflow" : "__builtin_ssubl_overflow");
+    return true;
 }
 
 /* The instruction at AT on doubles, if the fast version does it so. */
@@ -302,10 +409,6 @@ static bool put_on_doubles(struct output *o, const struct kri_code *c, const str
         put(o, "; if (%s(%s)) JUMP(%d);", negated ? "!" : "", comparison, (int)kri_flow_target(c, at));
         return true;
     }
-    if (op == KRI_OP_ASET && kri_flow_is_double(f, at, a) && kri_flow_hinted(c, at, b, f->vectors)) {
-        put(o, "KRI_FLOAT_ELEMENT(r%u, r%u) = d%u;", b, y, a);
-        return true;
-    }
     if (!kri_flow_writes_a(op) || kri_flow_result(f, c, at) != KRI_FLOW_FLOAT)
         return false;
     switch (op) {
@@ -320,10 +423,9 @@ static bool put_on_doubles(struct output *o, const struct kri_code *c, const str
             put(o, "d%u = %a;", a, d);
         break;
     }
-    case KRI_OP_AREF:
-        put(o, "d%u = KRI_FLOAT_ELEMENT(r%u, r%u);", a, b, y);
-        break;
     default:
+        if (!kri_flow_float_operator(op))
+            return false;
         if (op != KRI_OP_ADDI && !kri_flow_is_double(f, at, b) && !kri_flow_is_double(f, at, y))
             put(o, "if (kri_both_fixnums(r%u, r%u)) goto slow; ", b, y);
         put(o, "const double x_ = ");
@@ -335,9 +437,23 @@ static bool put_on_doubles(struct output *o, const struct kri_code *c, const str
             put_double(o, f, at, y);
         put(o, "; %sd%u = x_ %c y_;", op == KRI_OP_DIV ? "if (y_ == 0) goto slow; " : "", a, kri_flow_float_operator(op));
     }
-    if (a < kri_flow_parameters(c))
-        put(o, " r%u = KRI_BOX(d%u);", a, a);
     return true;
+}
+
+/* The instruction at AT as the fast version does it better than its text, if it does. */
+static bool put_typed(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    unsigned op = kri_decode_op(c->instr[at]), a = kri_decode_a(c->instr[at]);
+    bool done;
+    if (op == KRI_OP_TYPE || op == KRI_OP_TRUST)
+        return put_declared(o, c, f, at); /* a parameter keeps its word */
+    if (op == KRI_OP_AREF || op == KRI_OP_ASET)
+        done = put_element(o, c, f, at);
+    else
+        done = put_on_fixnums(o, c, f, at) || put_on_doubles(o, c, f, at);
+    if (done && a < kri_flow_parameters(c) && kri_flow_writes_a(op) && kri_flow_result(f, c, at) == KRI_FLOW_FLOAT)
+        put(o, " r%u = KRI_BOX(d%u);", a, a);
+    return done;
 }
 
 /* Leaving with few registers is a tail call with C arguments, which needs no stack frame: a path that returns early does without one. */
@@ -381,6 +497,57 @@ static void put_exits(struct output *o, const struct kri_code *c, const struct k
     }
 }
 
+static void put_handler(struct output *o, const struct kri_code *c, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned a = kri_decode_a(i);
+    int to = (int)kri_flow_target(c, at);
+    switch (kri_decode_op(i)) {
+    case KRI_OP_BIND:
+        put(o, "KRI_HANDLER_BINDS(b%u, K(%u), r%u);", a, kri_decode_b(i), a + 2);
+        break;
+    case KRI_OP_UNBIND:
+        put(o, "KRI_HANDLER_UNBINDS();");
+        break;
+    case KRI_OP_CATCH:
+        put(o, "KRI_HANDLER_CATCHES(h%u, KRI_HANDLER_CATCH, r%u, r%u, i%d);", a, a + 2, a, to);
+        break;
+    case KRI_OP_BLOCK:
+        put(o, "SYNC_HERE(); r%u = kri_make_box(w, KRI_NIL); KRI_HANDLER_CATCHES(h%u, KRI_HANDLER_BLOCK, r%u, r%u, i%d);", a + 2, a, a + 2, a, to);
+        break;
+    case KRI_OP_PROTECT:
+        put(o, "KRI_HANDLER_PROTECTS(h%u, r%u, r%u, i%d);", a, a, a + 1, to);
+        break;
+    case KRI_OP_ENDBODY:
+        put(o, "KRI_HANDLER_POP(); r%u = KRI_NIL;", a);
+        break;
+    case KRI_OP_RESUME:
+        put(o, "if (!kri_is_nil(r%u)) { SYNC_HERE(); kri_native_resume(w, r%u, r%u); }", a, a, a + 1);
+        break;
+    default:
+        put(o, "KRI_HANDLER_POP();");
+    }
+}
+
+/* The records of the handlers. */
+static void put_records(struct output *o, const struct kri_code *c)
+{
+    for (unsigned r = 0; r < c->frame; r++) {
+        bool binds = false, enters = false;
+        for (uint32_t at = 0; at < c->head.length; at++) {
+            unsigned op = kri_decode_op(c->instr[at]);
+            if (kri_flow_ops[op].operands[0] == 'R' && kri_decode_a(c->instr[at]) == r) {
+                binds |= op == KRI_OP_BIND;
+                enters |= kri_flow_is_entered(op);
+            }
+        }
+        if (binds)
+            put(o, "    kr_value b%u[KRI_HANDLER_WORDS];\n", r);
+        if (enters)
+            put(o, "    struct kri_native_handler h%u;\n", r);
+    }
+}
+
 static void put_instruction(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at, size_t j, bool fast)
 {
     kri_instruction i = c->instr[at];
@@ -393,13 +560,15 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
     put(o, "    { %senum { PC = %u }; ", leave ? "__label__ slow; " : "", at + 1);
     if (fast && to >= 0 && to < c->head.length)
         put_boxes(o, c, f, at, to, scratch);
-    bool done = fast && put_on_doubles(o, c, f, at);
+    bool done = fast && put_typed(o, c, f, at);
     if (fast && !done)
         put_boxes(o, c, f, at, -1, scratch);
     if (done) {
         ;
     } else if (kri_flow_is_call(op)) {
         put_call(o, c, i, fast && f->flags[at] & KRI_FLOW_CLEAN);
+    } else if (kri_flow_is_handler(op)) {
+        put_handler(o, c, at);
     } else if (op == KRI_OP_CLOSURE) {
         put_closure(o, c, at);
     } else if (op == KRI_OP_LIST) {
@@ -422,7 +591,7 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
 
 static bool has_complete(const struct output *o, const struct kri_code *c)
 {
-    if (o->source->lean)
+    if (o->source->lean || kri_flow_has_entered(c))
         return false;
     for (uint32_t at = 0; at < c->head.length; at++)
         if (kri_flow_may_leave(kri_decode_op(c->instr[at])))
@@ -442,7 +611,7 @@ static void put_head(struct output *o, size_t j, const char *attribute, char let
         put(o, ", unsigned at, const kr_value *live");
     else if (is_fixed(f->code))
         for (unsigned i = 0; i < f->parameters; i++)
-            put(o, ", kr_value r%u", i);
+            put(o, ", %skr_value r%u", kri_flow_has_entered(f->code) ? "KRI_ACROSS " : "", i);
     else
         put(o, ", const kr_value *argv");
     put(o, ")");
@@ -472,10 +641,14 @@ static void put_comment(struct output *o, kr_value v)
     put(o, " */\n");
 }
 
-static void put_variables(struct output *o, unsigned from, unsigned to)
+static void put_variables(struct output *o, const struct kri_code *c, unsigned from, unsigned to)
 {
+    const char *across = kri_flow_has_entered(c) ? "KRI_ACROSS " : "";
     for (unsigned i = from; i < to; i++)
-        put(o, i % 16 == from % 16 ? "%s    kr_value r%u" : "%s, r%u", i % 16 == from % 16 && i > from ? ";\n" : "", i);
+        if (i % 16 == from % 16)
+            put(o, "%s    %skr_value r%u", i > from ? ";\n" : "", across, i);
+        else
+            put(o, ", r%u", i);
     put(o, from < to ? ";\n" : "");
 }
 
@@ -486,7 +659,7 @@ static void put_entry(struct output *o, const struct kri_flow *flow, size_t j, b
     const struct kri_code *c = f->code;
     unsigned n = f->parameters;
     if (complete) {
-        put_variables(o, 0, c->frame);
+        put_variables(o, c, 0, c->frame);
         put(o, "    switch (at) {\n");
         for (uint32_t at = 0; at < c->head.length; at++)
             if (flow->flags[at] & KRI_FLOW_REACHED && kri_flow_may_leave(kri_decode_op(c->instr[at]))) {
@@ -498,12 +671,12 @@ static void put_entry(struct output *o, const struct kri_flow *flow, size_t j, b
         return;
     }
     if (!is_fixed(c) && n > 0) {
-        put(o, "    kr_value ");
+        put(o, "    %skr_value ", kri_flow_has_entered(c) ? "KRI_ACROSS " : "");
         for (unsigned i = 0; i < n; i++)
             put(o, "%sr%u = argv[%u]", i ? ", " : "", i, i);
         put(o, ";\n");
     }
-    put_variables(o, n, c->frame);
+    put_variables(o, c, n, c->frame);
     put(o, "    if (KRI_NATIVE_LOW())\n        return l%zu(w, k, caller%s", j, c->captures ? ", self" : "");
     if (!is_fixed(c))
         put(o, ", argv");
@@ -546,7 +719,9 @@ static void put_version(struct output *o, const struct kri_flow *flow, size_t j,
     bool fast = !complete && has_complete(o, c);
     put_head(o, j, complete ? "KRI_COLD" : f->inlined ? "inline" : "", complete ? 's' : 'f');
     put(o, "\n{\n    enum { POOL = %u, SITES = %u };\n    struct kr_context *const ctx = w->ctx; struct kr_vm *const vm = w->vm;\n", f->pool, f->sites);
-    put(o, "    struct { struct kri_native_frame frame; kr_value argument[%u]; } rec;\n", n ? n : 1);
+    put(o, "    struct { struct kri_native_frame frame; %skr_value argument[%u]; } rec;\n", o->source->lean && kri_flow_has_entered(c) ? "KRI_ACROSS " : "",
+        n ? n : 1);
+    put_records(o, c);
     put_entry(o, flow, j, complete);
     for (unsigned r = 0; fast && r < c->frame; r++)
         for (uint32_t at = 0; at < c->head.length; at++)
@@ -600,7 +775,7 @@ static void put_unit_head(struct output *o, unsigned unit)
     if (o->units > 1)
         put(o, "#define sites %ssites\nextern const struct kri_native_site sites[];\n", prefix_of(o));
     else
-        put(o, "static const struct kri_native_site sites[];\n");
+        put(o, "static const struct kri_native_site sites[%u];\n", o->sites + 1);
 }
 
 static void declare(struct output *o, size_t j, unsigned unit)
@@ -633,21 +808,12 @@ static void put_functions(struct output *o)
     for (size_t j = 0; j < o->source->count; j++) {
         const struct function *f = &o->function[j];
         if (f->compiled)
-            put(o, "    {f%zu, %d, %d, %u, %u},\n", j, is_fixed(f->code) ? (int)f->parameters : KRI_NATIVE_ARRAY, f->code->captures != 0, f->pool,
-                (unsigned)kri_length(f->code->constants));
+            put(o, "    {f%zu, %d, %d, %u, %u, %u},\n", j, is_fixed(f->code) ? (int)f->parameters : KRI_NATIVE_ARRAY, f->code->captures != 0, f->pool,
+                (unsigned)kri_length(f->code->constants), f->sites);
         else
-            put(o, "    {0},\n");
+            put(o, "    {0, 0, 0, 0, 0, %u},\n", f->sites);
     }
     put(o, "    {0}\n};\n");
-}
-
-static void put_sites(struct output *o)
-{
-    put(o, "%sconst struct kri_native_site sites[] = {\n", o->units > 1 ? "" : "static ");
-    for (size_t j = 0; j < o->source->count; j++)
-        for (uint32_t at = 0; o->function[j].compiled && at <= o->function[j].code->head.length; at++)
-            put(o, "{%zu,%u},%s", j, at, at % 16 == 15 ? "\n" : "");
-    put(o, "{0}\n};\n");
 }
 
 static void put_tables(struct output *o)
@@ -656,7 +822,7 @@ static void put_tables(struct output *o)
     for (size_t j = 0; j < s->count; j++)
         declare(o, j, 0);
     put_functions(o);
-    put_sites(o);
+    put(o, "%sconst struct kri_native_site sites[%u];\n", o->units > 1 ? "" : "static ", o->sites + 1);
     if (s->image) {
         put(o, "static const unsigned char image[] = {");
         for (size_t i = 0; i < s->image_size; i++)
@@ -698,7 +864,7 @@ static void prepare(struct output *o, size_t j)
     f->parameters = kri_flow_parameters(f->code);
     bool named = f->compiled && !f->code->captures && is_fixed(f->code) && kri_is_symbol(f->code->name);
     f->link = named && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;
-    f->inlined = f->link >= 0 && calls_itself(f);
+    f->inlined = f->link >= 0 && !kri_flow_has_entered(f->code) && calls_itself(f);
     f->pool = o->pool;
     f->sites = o->sites;
     if (f->compiled) {
