@@ -97,9 +97,10 @@ endif
 
 # The core library, in the order of loading, is compiled by an executable without it and linked in.
 CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l condition.l stream.l system.l module.l unix.l thread.l debug.l autoload.l document.l introspect.l toplevel.l)
-# Of its modules those become native code that compute; in the others there is little to win.
-AUTO_NATIVE := $(addprefix lib/auto/,common.l coordinates.l loop.l structure.l)
-AUTO        := $(filter-out $(AUTO_NATIVE),$(sort $(wildcard lib/auto/*.l)))
+AUTO := $(sort $(wildcard lib/auto/*.l))
+# What stays bytecode: what waits for people, files and sockets. The rest becomes native code.
+BYTECODE := $(addprefix lib/core/,module.l debug.l autoload.l document.l introspect.l toplevel.l) \
+            $(filter-out $(addprefix lib/auto/,common.l coordinates.l loop.l structure.l),$(AUTO))
 BOOT := $(if $(ELF),build/release,$B)/karakuri-boot
 ifneq ($(ELF),)
 $(BOOT): always
@@ -108,13 +109,13 @@ endif
 $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
-# Their functions become C and then native code. Its text does not depend on the machine, and a file that stays the same is not written anew.
+# The C of their functions does not depend on the machine, and a file that stays the same is not written anew.
 NATIVE_UNITS := 0 1 2 3 4 5 6 7
 NATIVE_C     := $(NATIVE_UNITS:%=$B/native/core-%.c)
 NATIVE_OBJ   := $(NATIVE_C:.c=.o)
-$B/core.fasl: $(BOOT) $(CORE) $(AUTO_NATIVE) $(AUTO)
+$B/core.fasl: $(BOOT) $(CORE) $(AUTO)
 	@mkdir -p $B/native; echo "  BOOT $@"
-	@$(BOOT) $@ $B/native/core $(words $(NATIVE_UNITS)) $(CORE) -- $(AUTO_NATIVE) -- $(AUTO)
+	@$(BOOT) $@ $B/native/core $(words $(NATIVE_UNITS)) $(foreach f,$(CORE) -- $(AUTO),$(if $(filter $f,$(BYTECODE)),-b) $f)
 $(NATIVE_C): $B/core.fasl ;
 $(NATIVE_OBJ): %.o: %.c | $(READY)
 	@echo "  CC $<"

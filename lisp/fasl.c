@@ -3,8 +3,8 @@
  * A file is "KRFASL1\n", then items. Every item begins with a tag byte; numbers are LEB128. Symbols, and uninterned ones with
  * their identity, are numbered as they come and named by number afterwards. A top-level form is a code object of no
  * arguments, which the loader turns into a function and calls before it reads on: later forms see what earlier ones did.
- * Code objects are numbered as they end: the number is that of their native function, if there are any (lisp/native_module.c); the core's sections
- * share one numbering. In the image of a module what a form refers to twice is one object, and sources are kept.
+ * Code objects that are native functions too (lisp/native_module.c) are numbered as they end; the core's sections share one numbering. In the image
+ * of a module what a form refers to twice is one object, and sources are kept.
  * The bytes are trusted as far as the build is: a magic number and an opcode count guard against another version's. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,12 +180,15 @@ static void put_code(struct kri_fasl *o, const struct kri_code *c)
     put_value(o, c->keywords);
     if (o->module)
         put_value(o, can_put(o, c->debug, 0) ? c->debug : KRI_NIL);
-    const uint64_t numbers[] = {c->nreq, c->nopt, c->nkey, c->flags, c->frame, (uint64_t)(c->max + 1), c->line, c->captures, c->head.length};
+    bool native = o->native && kri_native_can_compile(c);
+    const uint64_t numbers[] = {c->nreq, c->nopt, c->nkey, c->flags, c->frame, (uint64_t)(c->max + 1), c->line, c->captures, c->head.length, native};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         put_number(o, numbers[i]);
     put(o, c->instr, c->head.length * sizeof *c->instr);
-    o->codes = kri_cons(o->w, kri_value_of(c), o->codes);
-    o->code_count++;
+    if (native) {
+        o->codes = kri_cons(o->w, kri_value_of(c), o->codes);
+        o->code_count++;
+    }
 }
 
 static void put_list(struct kri_fasl *o, kr_value v)
@@ -317,16 +320,17 @@ void kri_fasl_form(struct kri_fasl *o, kr_value thunk)
     put_code(o, kri_code_of(thunk));
 }
 
-void kri_fasl_begin(struct kri_worker *w, struct kri_fasl *o, enum kri_fasl_kind kind, const struct kri_fasl *before)
+void kri_fasl_begin(struct kri_worker *w, struct kri_fasl *o, bool module, const struct kri_fasl *before)
 {
-    *o = (struct kri_fasl){.w = w, .buffer = kri_make_string(w, 1 << 16), .symbols = kri_make_vector(w, 256), .codes = KRI_NIL, .module = kind == KRI_FASL_MODULE};
+    *o = (struct kri_fasl){.w = w, .buffer = kri_make_string(w, 1 << 16), .symbols = kri_make_vector(w, 256), .codes = KRI_NIL, .module = module,
+                           .native = true};
     if (before) {
         o->codes = before->codes;
         o->code_count = before->code_count;
     }
     put(o, magic, sizeof magic);
     put_number(o, KRI_OP_COUNT);
-    put_byte(o, kind);
+    put_byte(o, module);
     put_number(o, o->code_count);
 }
 
@@ -470,10 +474,10 @@ static kr_value get_symbol(struct reader *r, bool interned)
 static kr_value get_code(struct reader *r)
 {
     kr_value part[9] = {KRI_NIL};
-    uint64_t number[9];
+    uint64_t number[10];
     for (int i = 0; i < (r->module ? 9 : 8); i++)
         part[i] = get_value(r);
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 10; i++)
         number[i] = get_number(r);
     size_t n = number[8];
     const unsigned char *instr = get(r, n * sizeof(kri_instruction));
@@ -489,9 +493,9 @@ static kr_value get_code(struct reader *r)
     c->captures = (uint32_t)number[7];
     c->k = kri_is_nil(c->constants) ? NULL : kri_vector_of(c->constants)->at;
     memcpy(c->instr, instr, n * sizeof(kri_instruction));
-    if (r->instance && r->functions >= r->instance->module->functions)
+    if (r->instance && number[9] && r->functions >= r->instance->module->functions)
         corrupt(r);
-    if (r->instance)
+    if (r->instance && number[9])
         kri_native_attach(r->w, r->instance, (unsigned)r->functions++, kri_value_of(c));
     return kri_value_of(c);
 }
@@ -667,11 +671,8 @@ void kri_fasl_load(struct kri_worker *w, const unsigned char *bytes, size_t n, s
     struct reader r = {.w = w, .p = bytes, .end = bytes + n, .symbols = kri_make_vector(w, 1024), .instance = instance};
     if (memcmp(get(&r, sizeof magic), magic, sizeof magic) != 0 || get_number(&r) != KRI_OP_COUNT)
         corrupt(&r);
-    unsigned kind = *get(&r, 1);
-    r.module = kind == KRI_FASL_MODULE;
+    r.module = *get(&r, 1);
     r.functions = get_number(&r);
-    if (kind == KRI_FASL_BYTECODE)
-        r.instance = NULL;
     for (;;) {
         unsigned tag = *get(&r, 1);
         if (tag == TAG_END)

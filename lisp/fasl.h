@@ -19,18 +19,14 @@ struct kri_fasl {
     kr_value symbols;     /* vector of those written, in order */
     size_t symbol_count;
     bool module;          /* the image of a compiled file: identity within a form and sources are kept */
-    kr_value codes;       /* the code objects, the last first */
+    bool native;          /* code objects that can be compiled to native code are to be, and get numbers */
+    kr_value codes;       /* these, the last first */
     size_t code_count;
     kr_value shared;
     size_t shared_count;
 };
-enum kri_fasl_kind {
-    KRI_FASL_BYTECODE, /* its functions stay bytecode */
-    KRI_FASL_CORE,     /* a section of the core, whose functions are native */
-    KRI_FASL_MODULE,   /* a compiled file */
-};
-/* BEFORE: the section whose numbering of code objects this one goes on with, or NULL. */
-void kri_fasl_begin(struct kri_worker *w, struct kri_fasl *f, enum kri_fasl_kind kind, const struct kri_fasl *before);
+/* BEFORE: the section of the core whose numbering of code objects this one goes on with, or NULL. */
+void kri_fasl_begin(struct kri_worker *w, struct kri_fasl *f, bool module, const struct kri_fasl *before);
 /* Append a compiled form, a function without arguments. */
 void kri_fasl_form(struct kri_fasl *f, kr_value thunk);
 /* Compile, run and append every form of STREAM. */

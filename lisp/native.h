@@ -176,6 +176,8 @@ struct kri_native_source {
     bool lean;              /* small code: one version of each function, fewer fast paths */
     const char *linked;     /* it is linked into the library, its names begin so; NULL: a shared object */
 };
+/* Can the function whose bytecode C is become native, and is it worth it? */
+bool kri_native_can_compile(const struct kri_code *c);
 /* A vector of strings, a C file each. */
 kr_value kri_native_generate(struct kri_worker *w, const struct kri_native_source *s);
 /* native_module.c */

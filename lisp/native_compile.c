@@ -428,7 +428,7 @@ static void compile_file(struct kri_worker *w, struct unit *u)
         kri_error(w, KRI_E_OPEN_FILE, u->path, "%s: %s", kri_path_text(u->path), strerror(errno));
     u->positions = w->ctx->positions;
     u->package = kri_special(w, w->vm->sym.package);
-    kri_fasl_begin(w, &u->fasl, KRI_FASL_MODULE, NULL);
+    kri_fasl_begin(w, &u->fasl, true, NULL);
     read_file(w, u, false);
     read_file(w, u, true);
     kri_fasl_end(&u->fasl);

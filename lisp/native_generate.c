@@ -69,7 +69,7 @@ static bool runs_once(const struct kri_code *c)
     return true;
 }
 
-static bool supported(const struct kri_code *c)
+bool kri_native_can_compile(const struct kri_code *c)
 {
     if (kri_is_builtin_code(c) || runs_once(c))
         return false;
@@ -860,7 +860,7 @@ static void prepare(struct output *o, size_t j)
 {
     struct function *f = &o->function[j];
     f->code = (const struct kri_code *)kri_vector_of(o->source->codes)->at[j].w;
-    f->compiled = supported(f->code);
+    f->compiled = kri_native_can_compile(f->code);
     f->parameters = kri_flow_parameters(f->code);
     bool named = f->compiled && !f->code->captures && is_fixed(f->code) && kri_is_symbol(f->code->name);
     f->link = named && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;

@@ -1,7 +1,7 @@
 /* main.c -- the bootstrap: compiles the core library's sources, on a VM without it, into the bytes that are linked into
  * libkarakuri, and then each module into a section of its own (lisp/core.c); and the functions to C, NATIVE-0.c and so on, which the
- * C compiler makes native code of. Modules after the second -- stay bytecode. Same sources, same bytes.
- *   karakuri-boot OUTPUT NATIVE UNITS SOURCE... -- MODULE... -- MODULE... */
+ * C compiler makes native code of. The functions of a source after -b stay bytecode. Same sources, same bytes.
+ *   karakuri-boot OUTPUT NATIVE UNITS [-b] SOURCE... -- [-b] MODULE... */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ static void write_section(struct kri_worker *w, struct boot *b, const char *name
 }
 
 /* lib/auto/NAME.l is module NAME. */
-static void compile_module(struct kri_worker *w, struct boot *b, const char *source, bool native)
+static void compile_module(struct kri_worker *w, struct boot *b, const char *source)
 {
     const char *slash = strrchr(source, '/');
     char name[64];
@@ -56,11 +56,10 @@ static void compile_module(struct kri_worker *w, struct boot *b, const char *sou
     if (dot)
         *dot = '\0';
     struct kri_fasl before = b->fasl;
-    kri_fasl_begin(w, &b->fasl, native ? KRI_FASL_CORE : KRI_FASL_BYTECODE, &before);
+    kri_fasl_begin(w, &b->fasl, false, &before);
+    b->fasl.native = before.native;
     compile(w, &b->fasl, source);
     write_section(w, b, name);
-    if (!native)
-        b->fasl = before;
 }
 
 /* Is TEXT what is in FILE already? Then it is left alone, and make has nothing to do. */
@@ -96,19 +95,29 @@ static void write_native(struct kri_worker *w, const struct boot *b)
     }
 }
 
-static bool is_mark(const char *word) { return !word || strcmp(word, "--") == 0; }
+/* The source at *WORD, an option before it taken; NULL: there are no more here. */
+static const char *next_source(struct boot *b, char ***word)
+{
+    b->fasl.native = !**word || strcmp(**word, "-b") != 0;
+    if (!b->fasl.native)
+        ++*word;
+    return !**word || strcmp(**word, "--") == 0 ? NULL : *(*word)++;
+}
 
 static kr_value boot(struct kri_worker *w, void *arg)
 {
     struct boot *b = arg;
-    char **source = b->sources;
-    kri_fasl_begin(w, &b->fasl, KRI_FASL_CORE, NULL);
-    for (; !is_mark(*source); source++)
-        compile(w, &b->fasl, *source);
+    char **word = b->sources;
+    const char *source;
+    kri_fasl_begin(w, &b->fasl, false, NULL);
+    while ((source = next_source(b, &word)))
+        compile(w, &b->fasl, source);
     write_section(w, b, "core");
-    for (bool native = true; *source; native = false)
-        while (!is_mark(*++source))
-            compile_module(w, b, *source, native);
+    if (*word) {
+        word++;
+        while ((source = next_source(b, &word)))
+            compile_module(w, b, source);
+    }
     write_native(w, b);
     return w->vm->sym.t;
 }
@@ -120,7 +129,7 @@ int main(int argc, char **argv)
     kr_context *ctx;
     kr_value result;
     if (argc < 5 || atoi(argv[3]) < 1) {
-        fputs("usage: karakuri-boot OUTPUT NATIVE UNITS SOURCE... -- MODULE... -- MODULE...\n", stderr);
+        fputs("usage: karakuri-boot OUTPUT NATIVE UNITS [-b] SOURCE... -- [-b] MODULE...\n", stderr);
         return 2;
     }
     if (kr_vm_new(&config, &vm, &ctx) != KR_OK)
