@@ -306,6 +306,8 @@ KR_BUILTIN(note_macro_users, "lisp::%note-macro-users", "(users)",
     if (!kri_has_class(table, KRI_CLASS_HASH_TABLE))
         return KRI_NIL;
     for (kr_value l = argv[0]; kri_is_cons(l); l = kri_cdr(l)) {
+        if (!kri_is_cons(kri_car(l)))
+            kri_error(w, KRI_E_NO_LIST, kri_car(l), "(symbol function-name..)");
         kr_value users = call_named(w, "GETHASH", 2, kri_car(kri_car(l)), table, KRI_NIL);
         for (kr_value names = kri_cdr(kri_car(l)); kri_is_cons(names); names = kri_cdr(names))
             users = kri_cons(w, kri_car(names), users);
