@@ -179,9 +179,9 @@ soak: packages
 	sh test/soak.sh
 
 # The tests' executables: one for each file.
-$B/test/unit/%: test/unit/%.c $B/libkarakuri.a
+$B/test/unit/%: test/unit/%.c $(wildcard test/unit/*.h) $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -o $@$(ELF) $^ -lcheck -lsubunit $(LIBS)
+	$(CC) $(KR_CFLAGS) -o $@$(ELF) $(filter %.c %.a,$^) -lcheck -lsubunit $(LIBS)
 	$(EMULATE)
 $B/test/embed/%: test/embed/%.c test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
