@@ -227,7 +227,7 @@ static kr_value call_on_stack(struct kri_worker *w, kr_value fn, int argc, kr_va
             ctx->top = NULL;
         }
         struct kri_code *code = kri_code_of(fn);
-        if (!code->builtin || code->flags & KRI_CODE_MACRO)
+        if (!code->builtin || (code->native && code->flags & KRI_CODE_MACRO))
             break;
         w->callee = fn;
         if (KRI_UNLIKELY(argc < code->nreq || (code->max >= 0 && argc > code->max)) && !code->native)
