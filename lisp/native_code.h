@@ -6,8 +6,8 @@
 
 #include "lisp/native.h"
 
-/* The runtime's functions: linked with it, they are called as they are; in a shared object through its table, by wrappers which the module's first
- * unit defines. */
+/* The runtime's functions: linked with it, they are called as they are; in a shared object through its table, by wrappers that
+ * are always inlined: functions would be compiled with every module, which took as long as a small function itself. */
 #if defined(KRI_NATIVE_LINKED)
 #define API(type, name, parameters, arguments) type kri_##name parameters;
 #define API_VOID(name, parameters, arguments) void kri_##name parameters;
@@ -15,11 +15,10 @@
 #else
 #ifdef KRI_NATIVE_UNIT
 extern const struct kri_native_api *kri_api;
-#define KRI_WRAPPER extern inline __attribute__((gnu_inline, always_inline))
 #else
 const struct kri_native_api *kri_api;
-#define KRI_WRAPPER
 #endif
+#define KRI_WRAPPER extern inline __attribute__((gnu_inline, always_inline))
 #define API(type, name, parameters, arguments) \
     KRI_WRAPPER type kri_##name parameters { return kri_api->name arguments; }
 #define API_VOID(name, parameters, arguments) \
