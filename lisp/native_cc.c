@@ -23,7 +23,7 @@ extern const uint64_t kri_native_header_bytes;
 /* Measured: -O1 with inlining runs the recursive benchmarks faster than -O2 and takes half of its time to compile; -fcaller-saves keeps doubles in
  * registers over the polls of a loop. */
 #define KRI_NATIVE_FLAGS                                                                                                                     \
-    "-std=gnu11 -w -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -fcaller-saves -foptimize-sibling-calls -finline-functions -finline-small-functions -Wl,-z,defs " \
+    "-std=gnu11 -w -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -ffp-contract=off -fcaller-saves -foptimize-sibling-calls -finline-functions -finline-small-functions -Wl,-z,defs " \
     "--param max-inline-insns-single=200"
 
 struct command {

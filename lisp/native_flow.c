@@ -74,7 +74,7 @@ static void find_clean(struct kri_flow *f, const struct kri_code *c, unsigned pa
             bool clean = f->flags[at] & KRI_FLOW_CLEAN;
             if (kri_flow_is_call(op))
                 clean = true;
-            if (kri_flow_writes_a(op) && kri_decode_a(c->instr[at]) < params)
+            if (kri_flow_writes_a(op) && op != KRI_OP_TYPE && kri_decode_a(c->instr[at]) < params)
                 clean = false;
             int64_t to[2] = {kri_flow_target(c, at), kri_flow_falls_through(op) ? (int64_t)kri_flow_next(c, at) : -1};
             for (int j = 0; j < 2; j++) {
@@ -135,7 +135,7 @@ void kri_flow_step_back(uint64_t *live, const struct kri_code *c, uint32_t at)
     }
     if (kri_flow_writes_a(op))
         clear(live, field[0]);
-    for (int j = kri_flow_writes_a(op) && op != KRI_OP_BOX && op != KRI_OP_CALL && op != KRI_OP_APPLY ? 1 : 0; j < 3; j++)
+    for (int j = kri_flow_writes_a(op) && op != KRI_OP_BOX && op != KRI_OP_TYPE && op != KRI_OP_TRUST && op != KRI_OP_CALL && op != KRI_OP_APPLY ? 1 : 0; j < 3; j++)
         if (kinds[j] == 'R')
             set(live, field[j]);
     if (kri_flow_is_call(op))
@@ -177,60 +177,38 @@ static void find_live(struct kri_flow *f, const struct kri_code *c)
 
 /* ---- types ----
  *
- * Inferred from constants and operations. Declarations are hints, taken from the source: what is declared float or float-vector is expected to be,
- * and the fast version leaves where it is not; a wrong one costs time and changes nothing. */
+ * Inferred forward from constants, operations and declarations (TYPE, TRUST). What is checked in the fast version is known behind the
+ * check: where a value is of another type, the fast version has left. */
 
-static void declared(struct kri_worker *w, struct kri_flow *f, kr_value specifier, kr_value names)
+enum kri_flow_type kri_flow_declared(unsigned kind, enum kri_flow_type t)
 {
-    const struct kri_string *s = kri_has_class(specifier, KRI_CLASS_SYMBOL) ? kri_string_of(((const struct kri_symbol *)specifier.w)->pname) : NULL;
-    if (!s)
-        return;
-    if (s->head.length == 4 && !memcmp(s->byte, "TYPE", 4) && kri_is_cons(names)) {
-        declared(w, f, kri_car(names), kri_cdr(names));
-        return;
-    }
-    bool one = (s->head.length == 5 && !memcmp(s->byte, "FLOAT", 5)) || (s->head.length == 12 && !memcmp(s->byte, "DOUBLE-FLOAT", 12));
-    bool vector = s->head.length == 12 && !memcmp(s->byte, "KRI_FLOW_FLOAT-VECTOR", 12);
-    for (; (one || vector) && kri_is_cons(names); names = kri_cdr(names)) {
-        kr_value *list = one ? &f->floats : &f->vectors;
-        *list = kri_cons(w, kri_car(names), *list);
-    }
-}
-
-static void find_declarations(struct kri_worker *w, struct kri_flow *f, kr_value form, int depth)
-{
-    for (unsigned n = 0; kri_is_cons(form) && depth < 100 && n < 10000; form = kri_cdr(form), n++) {
-        kr_value x = kri_car(form);
-        if (!kri_is_cons(x))
-            continue;
-        if (kri_eq(kri_car(x), w->vm->sym.declare)) {
-            for (kr_value l = kri_cdr(x); kri_is_cons(l); l = kri_cdr(l))
-                if (kri_is_cons(kri_car(l)))
-                    declared(w, f, kri_car(kri_car(l)), kri_cdr(kri_car(l)));
-        } else {
-            find_declarations(w, f, x, depth + 1);
-        }
+    switch (kind) {
+    case KRI_TYPE_FIXNUM:
+    case KRI_TYPE_INTEGER: /* for a bignum the fast version leaves */
+    case KRI_TYPE_RANGE:
+        return KRI_FLOW_FIXNUM;
+    case KRI_TYPE_FLOAT:
+        return KRI_FLOW_FLOAT;
+    case KRI_CLASS_FLOAT_VECTOR:
+        return KRI_FLOW_FLOAT_VECTOR;
+    case KRI_CLASS_INTEGER_VECTOR:
+        return KRI_FLOW_INTEGER_VECTOR;
+    case KRI_CLASS_STRING:
+        return KRI_FLOW_STRING;
+    case KRI_CLASS_VECTOR: /* or one of the others, which are vectors too */
+    default:
+        return t;
     }
 }
 
-static bool is_member(kr_value v, kr_value list)
+unsigned kri_flow_wanted(const struct kri_flow *f, const struct kri_code *c, uint32_t at, bool *trusted)
 {
-    for (; kri_is_cons(list); list = kri_cdr(list))
-        if (kri_eq(kri_car(list), v))
-            return true;
-    return false;
-}
-
-bool kri_flow_hinted(const struct kri_code *c, uint32_t at, unsigned r, kr_value names)
-{
-    if (kri_is_nil(names) || kri_is_nil(c->debug))
-        return false;
-    kr_value table = kri_vector_of(c->debug)->at[1];
-    const uint32_t *row = (const uint32_t *)kri_string_of(table)->byte;
-    for (size_t i = 0; i < kri_length(table) / sizeof *row / KRI_LOCAL_WORDS; i++, row += KRI_LOCAL_WORDS)
-        if (row[1] == r << 2 && at + 1 >= row[2] && at < row[3] && row[0] < kri_length(c->debug) && is_member(kri_vector_of(c->debug)->at[row[0]], names))
-            return true;
-    return false;
+    kri_instruction i = c->instr[at], next = at + 1 < c->head.length ? c->instr[at + 1] : 0;
+    unsigned op = kri_decode_op(next);
+    *trusted = op == KRI_OP_TRUST;
+    if ((op != KRI_OP_TYPE && op != KRI_OP_TRUST) || kri_decode_a(next) != kri_decode_a(i) || f->flags[at + 1] & KRI_FLOW_TARGET)
+        return KRI_TYPE_NONE;
+    return kri_decode_c(next);
 }
 
 char kri_flow_float_operator(unsigned op)
@@ -259,14 +237,10 @@ static bool on_doubles(const struct kri_flow *f, const struct kri_code *c, uint3
         return false;
     if (kri_flow_is_double(f, at, b) || (op != KRI_OP_ADDI && kri_flow_is_double(f, at, y)))
         return true;
-    /* Into a variable declared float: unless both are integers, which it leaves for. */
-    return op != KRI_OP_ADDI && kri_flow_type_of(f, at, b) == KRI_FLOW_ANY && kri_flow_type_of(f, at, y) == KRI_FLOW_ANY && kri_flow_hinted(c, at, kri_decode_a(i), f->floats);
-}
-
-static bool element_on_doubles(const struct kri_flow *f, const struct kri_code *c, uint32_t at)
-{
-    kri_instruction i = c->instr[at];
-    return kri_decode_op(i) == KRI_OP_AREF && kri_flow_hinted(c, at, kri_decode_b(i), f->vectors);
+    /* Where a float is wanted: unless both are integers, which it leaves for. */
+    bool trusted;
+    return op != KRI_OP_ADDI && kri_flow_type_of(f, at, b) == KRI_FLOW_ANY && kri_flow_type_of(f, at, y) == KRI_FLOW_ANY &&
+           kri_flow_wanted(f, c, at, &trusted) == KRI_TYPE_FLOAT;
 }
 
 enum kri_flow_type kri_flow_result(const struct kri_flow *f, const struct kri_code *c, uint32_t at)
@@ -293,22 +267,28 @@ enum kri_flow_type kri_flow_result(const struct kri_flow *f, const struct kri_co
     case KRI_OP_MOD:
         return KRI_FLOW_FIXNUM;
     case KRI_OP_AREF:
-        return element_on_doubles(f, c, at) ? KRI_FLOW_FLOAT : KRI_FLOW_ANY;
+        return x == KRI_FLOW_FLOAT_VECTOR ? KRI_FLOW_FLOAT : x == KRI_FLOW_INTEGER_VECTOR || x == KRI_FLOW_STRING ? KRI_FLOW_FIXNUM : KRI_FLOW_ANY;
+    case KRI_OP_TYPE:
+    case KRI_OP_TRUST:
+        return kri_flow_declared(kri_decode_c(i), kri_flow_type_of(f, at, kri_decode_a(i)));
     default:
         return KRI_FLOW_ANY;
     }
 }
 
+enum { TYPED = 8 }; /* a flag: the types before the instruction have begun to come in */
+
 static void find_types(struct kri_flow *f, const struct kri_code *c, unsigned params)
 {
     uint32_t n = c->head.length;
     memset(f->type, KRI_FLOW_NEVER, (size_t)n * f->frame);
+    f->flags[0] |= TYPED;
     for (unsigned r = 0; r < f->frame; r++)
         f->type[r] = r < params ? KRI_FLOW_ANY : KRI_FLOW_NEVER;
     for (bool changed = true; changed;) {
         changed = false;
         for (uint32_t at = 0; at < n; at++) {
-            if (!(f->flags[at] & KRI_FLOW_REACHED))
+            if (!(f->flags[at] & TYPED))
                 continue;
             unsigned op = kri_decode_op(c->instr[at]), a = kri_decode_a(c->instr[at]);
             enum kri_flow_type result = kri_flow_writes_a(op) ? kri_flow_result(f, c, at) : KRI_FLOW_NEVER;
@@ -316,6 +296,8 @@ static void find_types(struct kri_flow *f, const struct kri_code *c, unsigned pa
             for (int j = 0; j < 2; j++) {
                 if (to[j] < 0 || to[j] >= n)
                     continue;
+                changed |= !(f->flags[to[j]] & TYPED);
+                f->flags[to[j]] |= TYPED;
                 for (unsigned r = 0; r < f->frame; r++) {
                     unsigned char *t = &f->type[(size_t)to[j] * f->frame + r];
                     enum kri_flow_type out = kri_flow_writes_a(op) && r == a ? result : kri_flow_type_of(f, at, r);
@@ -335,8 +317,6 @@ void kri_flow_analyse(struct kri_worker *w, struct kri_flow *f, const struct kri
     unsigned params = kri_flow_parameters(c);
     f->words = (c->frame + 64u) / 64;
     f->frame = c->frame;
-    f->floats = f->vectors = KRI_NIL;
-    find_declarations(w, f, c->source, 0);
     size_t bytes = (n + 7) / 8 * 8 + n * f->words * 8 + n * f->frame;
     char *p = (char *)kri_make(w, KRI_CLASS_BYTES, (uint32_t)bytes, bytes / 8 + 1)->slot;
     *keep = kri_cons(w, kri_value_of(p - sizeof(struct kri_cell)), *keep);
@@ -350,9 +330,9 @@ void kri_flow_analyse(struct kri_worker *w, struct kri_flow *f, const struct kri
 
 bool kri_flow_may_leave(unsigned op)
 {
-    static const char *const words[] = {"KRI_ARITH", "KRI_COMPARE", "KRI_AREF", "KRI_ASET", "SYNC()"};
+    static const char *const words[] = {"KRI_ARITH", "KRI_COMPARE", "KRI_AREF", "KRI_ASET", "KRI_CHECK_TYPE", "SYNC()"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strstr(kri_flow_ops[op].code, words[i]))
             return true;
-    return false;
+    return op == KRI_OP_TRUST;
 }

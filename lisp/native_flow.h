@@ -13,8 +13,11 @@ extern const struct kri_flow_op kri_flow_ops[];
 /* CLEAN: before the instruction the record is complete but for the site. */
 enum { KRI_FLOW_TARGET = 1, KRI_FLOW_REACHED = 2, KRI_FLOW_CLEAN = 4 };
 
-/* What is known of a register in the fast version. FLOAT: the variable dN holds it; rN does too only if it is a parameter. */
-enum kri_flow_type { KRI_FLOW_NEVER, KRI_FLOW_FIXNUM, KRI_FLOW_FLOAT, KRI_FLOW_ANY };
+/* What is known of a register in the fast version. FLOAT: the variable dN holds it; rN does too only if it is a parameter. The vectors
+ * are of exactly that class. */
+enum kri_flow_type {
+    KRI_FLOW_NEVER, KRI_FLOW_FIXNUM, KRI_FLOW_FLOAT, KRI_FLOW_FLOAT_VECTOR, KRI_FLOW_INTEGER_VECTOR, KRI_FLOW_STRING, KRI_FLOW_VECTOR, KRI_FLOW_ANY
+};
 
 struct kri_flow {
     unsigned char *flags;
@@ -22,7 +25,6 @@ struct kri_flow {
     unsigned words;
     unsigned char *type; /* before each instruction, FRAME of them */
     unsigned frame;
-    kr_value floats, vectors; /* names declared float and float-vector */
 };
 
 static inline enum kri_flow_type kri_flow_type_of(const struct kri_flow *f, uint32_t at, unsigned r)
@@ -60,8 +62,10 @@ void kri_flow_step_back(uint64_t *live, const struct kri_code *c, uint32_t at);
 void kri_flow_analyse(struct kri_worker *w, struct kri_flow *f, const struct kri_code *c, kr_value *keep);
 /* What the instruction at AT leaves in its register A. */
 enum kri_flow_type kri_flow_result(const struct kri_flow *f, const struct kri_code *c, uint32_t at);
-/* Is the variable in register R at AT one of NAMES? */
-bool kri_flow_hinted(const struct kri_code *c, uint32_t at, unsigned r, kr_value names);
+/* What a declared type, the operand of TYPE or TRUST, makes of a register of type T in the fast version. */
+enum kri_flow_type kri_flow_declared(unsigned kind, enum kri_flow_type t);
+/* The declared type that the next instruction checks or trusts the result of the one at AT to be, or KRI_TYPE_NONE. */
+unsigned kri_flow_wanted(const struct kri_flow *f, const struct kri_code *c, uint32_t at, bool *trusted);
 /* Arithmetic on doubles: '+', '-', '*', '/', or 0. */
 char kri_flow_float_operator(unsigned op);
 

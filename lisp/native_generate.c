@@ -250,25 +250,140 @@ static void put_double(struct output *o, const struct kri_flow *f, uint32_t at, 
 }
 
 /* The comparison that OP makes: C text with operands x_ and y_, and whether a jump is taken if it does not hold. */
-static const char *float_comparison(unsigned op, bool *negated, bool *immediate)
+static const char *comparison_text(unsigned op, bool fixnums, bool *negated, bool *immediate)
 {
     static const struct {
         unsigned char op, immediate_op, negated_op, negated_immediate;
-        const char *text;
+        const char *text, *fixnums;
     } table[] = {
-        {KRI_OP_JLT, KRI_OP_JLTI, KRI_OP_JNLT, KRI_OP_JNLTI, "KRI_DOUBLE_LT(x_, y_)"},
-        {KRI_OP_JLE, KRI_OP_JLEI, KRI_OP_JNLE, KRI_OP_JNLEI, "KRI_DOUBLE_LE(x_, y_)"},
-        {KRI_OP_JNUMEQ, KRI_OP_JNUMEQI, KRI_OP_JNNUMEQ, KRI_OP_JNNUMEQI, "x_ == y_"},
-        {KRI_OP_COUNT, KRI_OP_JGTI, KRI_OP_COUNT, KRI_OP_JNGTI, "KRI_DOUBLE_LT(y_, x_)"},
-        {KRI_OP_COUNT, KRI_OP_JGEI, KRI_OP_COUNT, KRI_OP_JNGEI, "KRI_DOUBLE_LE(y_, x_)"},
+        {KRI_OP_JLT, KRI_OP_JLTI, KRI_OP_JNLT, KRI_OP_JNLTI, "KRI_DOUBLE_LT(x_, y_)", "x_ < y_"},
+        {KRI_OP_JLE, KRI_OP_JLEI, KRI_OP_JNLE, KRI_OP_JNLEI, "KRI_DOUBLE_LE(x_, y_)", "x_ <= y_"},
+        {KRI_OP_JNUMEQ, KRI_OP_JNUMEQI, KRI_OP_JNNUMEQ, KRI_OP_JNNUMEQI, "x_ == y_", "x_ == y_"},
+        {KRI_OP_COUNT, KRI_OP_JGTI, KRI_OP_COUNT, KRI_OP_JNGTI, "KRI_DOUBLE_LT(y_, x_)", "x_ > y_"},
+        {KRI_OP_COUNT, KRI_OP_JGEI, KRI_OP_COUNT, KRI_OP_JNGEI, "KRI_DOUBLE_LE(y_, x_)", "x_ >= y_"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         *immediate = op == table[i].immediate_op || op == table[i].negated_immediate;
         *negated = op == table[i].negated_op || op == table[i].negated_immediate;
         if (*immediate || *negated || op == table[i].op)
-            return table[i].text;
+            return fixnums ? table[i].fixnums : table[i].text;
     }
     return NULL;
+}
+
+static const char *float_comparison(unsigned op, bool *negated, bool *immediate) { return comparison_text(op, false, negated, immediate); }
+static const char *fixnum_comparison(unsigned op, bool *negated, bool *immediate) { return comparison_text(op, true, negated, immediate); }
+
+/* A declaration where the fast version knows how to test it, or knows already. */
+static bool put_declared(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned a = kri_decode_a(i), kind = kri_decode_c(i);
+    enum kri_flow_type t = kri_flow_type_of(f, at, a), to = kri_flow_declared(kind, t);
+    bool trusted = kri_decode_op(i) == KRI_OP_TRUST, number = t == KRI_FLOW_FIXNUM || t == KRI_FLOW_FLOAT;
+    if (t == to && (kind == KRI_TYPE_FIXNUM || kind == KRI_TYPE_INTEGER || kind == KRI_TYPE_FLOAT || (kind == KRI_TYPE_NUMBER && number) ||
+                    kind < KRI_CLASS_BUILTIN_COUNT || trusted) && !(kind == KRI_CLASS_VECTOR && t == KRI_FLOW_ANY) &&
+        !(kind < KRI_CLASS_BUILTIN_COUNT && to == t && t == KRI_FLOW_ANY))
+        return true;
+    switch (kind) {
+    case KRI_TYPE_FIXNUM:
+    case KRI_TYPE_INTEGER:
+    case KRI_TYPE_RANGE:
+        if (t == KRI_FLOW_FLOAT)
+            put(o, "goto slow;");
+        else if (trusted && kind != KRI_TYPE_INTEGER)
+            put(o, "r%u.w |= 1;", a); /* whatever it was: now it is a fixnum */
+        else if (kind != KRI_TYPE_RANGE)
+            put(o, "if (KRI_UNLIKELY(!kri_is_fixnum(r%u))) goto slow;", a);
+        else
+            return false;
+        return true;
+    case KRI_TYPE_FLOAT:
+        put(o, t == KRI_FLOW_FIXNUM ? "goto slow;" : "d%u = KRI_FLOAT(r%u);", a, a);
+        return true;
+    case KRI_CLASS_FLOAT_VECTOR:
+    case KRI_CLASS_INTEGER_VECTOR:
+    case KRI_CLASS_STRING:
+        put(o, number ? "goto slow;" : "if (KRI_UNLIKELY(!kri_has_class(r%u, %u))) goto slow;", a, kind);
+        return true;
+    default:
+        return trusted;
+    }
+}
+
+/* An element of a vector whose class is known. */
+static bool put_element(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
+    bool set = kri_decode_op(i) == KRI_OP_ASET;
+    enum kri_flow_type vector = kri_flow_type_of(f, at, b), value = kri_flow_type_of(f, at, a);
+    const char *test = kri_flow_type_of(f, at, y) == KRI_FLOW_FIXNUM ? "" : "KRI_FIXNUM_OR_LEAVE(r%u); ";
+    if (kri_flow_is_double(f, at, y))
+        return false;
+    switch (vector) {
+    case KRI_FLOW_FLOAT_VECTOR:
+        put(o, test, y);
+        if (set) {
+            put(o, "const double x_ = ");
+            put_double(o, f, at, a);
+            put(o, "; KRI_ELEMENT(kri_fvector, r%u, r%u) = x_;", b, y);
+        } else {
+            put(o, "d%u = KRI_ELEMENT(kri_fvector, r%u, r%u);", a, b, y);
+        }
+        break;
+    case KRI_FLOW_INTEGER_VECTOR:
+        if (set && value == KRI_FLOW_FLOAT)
+            return false;
+        put(o, test, y);
+        if (set && value != KRI_FLOW_FIXNUM)
+            put(o, "KRI_FIXNUM_OR_LEAVE(r%u); ", a);
+        if (set)
+            put(o, "KRI_ELEMENT(kri_ivector, r%u, r%u) = kri_fixnum_value(r%u);", b, y, a);
+        else
+            put(o, "const int64_t n_ = KRI_ELEMENT(kri_ivector, r%u, r%u); if (KRI_UNLIKELY(!kri_fits_fixnum(n_))) goto slow; r%u = kri_fixnum(n_);", b, y, a);
+        break;
+    case KRI_FLOW_STRING:
+        if (set)
+            return false;
+        put(o, test, y);
+        put(o, "r%u = kri_fixnum(KRI_ELEMENT(kri_string, r%u, r%u));", a, b, y);
+        break;
+    default:
+        return false;
+    }
+    return true;
+}
+
+/* Arithmetic and comparisons of registers known to hold fixnums: no tests, and no overflow where the result is trusted to be one. */
+static bool put_on_fixnums(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned op = kri_decode_op(i), a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
+    bool negated, immediate, trusted;
+    const char *comparison = fixnum_comparison(op, &negated, &immediate);
+    if (comparison) {
+        if (kri_flow_type_of(f, at, a) != KRI_FLOW_FIXNUM || (!immediate && kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM))
+            return false;
+        put(o, "const long x_ = (long)r%u.w, y_ = (long)", a);
+        put(o, immediate ? "kri_fixnum(%d).w" : "r%u.w", immediate ? kri_decode_sb(i) : (int)b);
+        put(o, "; if (%s(%s)) JUMP(%d);", negated ? "!" : "", comparison, (int)kri_flow_target(c, at));
+        return true;
+    }
+    if (!kri_flow_float_operator(op) || op == KRI_OP_DIV || kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM ||
+        (op != KRI_OP_ADDI && kri_flow_type_of(f, at, y) != KRI_FLOW_FIXNUM))
+        return false;
+    unsigned wanted = kri_flow_wanted(f, c, at, &trusted);
+    bool wraps = trusted && (wanted == KRI_TYPE_FIXNUM || wanted == KRI_TYPE_RANGE);
+    if (op == KRI_OP_ADDI)
+        put(o, wraps ? "r%u.w = r%u.w + (uintptr_t)(%dl * 2);" : "KRI_FIXNUM_SUM(%u, (long)r%u.w, %dl * 2, __builtin_saddl_overflow);", a, b, kri_decode_sc(i));
+    else if (op == KRI_OP_MUL)
+        put(o, wraps ? "r%u.w = (r%u.w - 1) * (uintptr_t)kri_fixnum_value(r%u) + 1;" : "KRI_FIXNUM_PRODUCT(%u, r%u, r%u);", a, b, y);
+    else if (wraps)
+        put(o, "r%u.w = r%u.w %c (r%u.w - 1);", a, b, op == KRI_OP_ADD ? '+' : '-', y);
+    else
+        put(o, "KRI_FIXNUM_SUM(%u, (long)r%u.w, (long)(r%u.w - 1), %s);", a, b, y, op == KRI_OP_ADD ? "__builtin_saddl_overflow" : "__builtin_ssubl_overflow");
+    return true;
 }
 
 /* The instruction at AT on doubles, if the fast version does it so. */
@@ -291,10 +406,6 @@ static bool put_on_doubles(struct output *o, const struct kri_code *c, const str
         put(o, "; if (%s(%s)) JUMP(%d);", negated ? "!" : "", comparison, (int)kri_flow_target(c, at));
         return true;
     }
-    if (op == KRI_OP_ASET && kri_flow_is_double(f, at, a) && kri_flow_hinted(c, at, b, f->vectors)) {
-        put(o, "KRI_FLOAT_ELEMENT(r%u, r%u) = d%u;", b, y, a);
-        return true;
-    }
     if (!kri_flow_writes_a(op) || kri_flow_result(f, c, at) != KRI_FLOW_FLOAT)
         return false;
     switch (op) {
@@ -309,10 +420,9 @@ static bool put_on_doubles(struct output *o, const struct kri_code *c, const str
             put(o, "d%u = %a;", a, d);
         break;
     }
-    case KRI_OP_AREF:
-        put(o, "d%u = KRI_FLOAT_ELEMENT(r%u, r%u);", a, b, y);
-        break;
     default:
+        if (!kri_flow_float_operator(op))
+            return false;
         if (op != KRI_OP_ADDI && !kri_flow_is_double(f, at, b) && !kri_flow_is_double(f, at, y))
             put(o, "if (kri_both_fixnums(r%u, r%u)) goto slow; ", b, y);
         put(o, "const double x_ = ");
@@ -324,9 +434,23 @@ static bool put_on_doubles(struct output *o, const struct kri_code *c, const str
             put_double(o, f, at, y);
         put(o, "; %sd%u = x_ %c y_;", op == KRI_OP_DIV ? "if (y_ == 0) goto slow; " : "", a, kri_flow_float_operator(op));
     }
-    if (a < kri_flow_parameters(c))
-        put(o, " r%u = KRI_BOX(d%u);", a, a);
     return true;
+}
+
+/* The instruction at AT as the fast version does it better than its text, if it does. */
+static bool put_typed(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    unsigned op = kri_decode_op(c->instr[at]), a = kri_decode_a(c->instr[at]);
+    bool done;
+    if (op == KRI_OP_TYPE || op == KRI_OP_TRUST)
+        return put_declared(o, c, f, at); /* a parameter keeps its word */
+    if (op == KRI_OP_AREF || op == KRI_OP_ASET)
+        done = put_element(o, c, f, at);
+    else
+        done = put_on_fixnums(o, c, f, at) || put_on_doubles(o, c, f, at);
+    if (done && a < kri_flow_parameters(c) && kri_flow_writes_a(op) && kri_flow_result(f, c, at) == KRI_FLOW_FLOAT)
+        put(o, " r%u = KRI_BOX(d%u);", a, a);
+    return done;
 }
 
 /* Leaving with few registers is a tail call with C arguments, which needs no stack frame: a path that returns early does without one. */
@@ -437,7 +561,7 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
     put(o, "    { %senum { PC = %u }; ", leave ? "__label__ slow; " : "", at + 1);
     if (fast && to >= 0 && to < c->head.length)
         put_boxes(o, c, f, at, to, scratch);
-    bool done = fast && put_on_doubles(o, c, f, at);
+    bool done = fast && put_typed(o, c, f, at);
     if (fast && !done)
         put_boxes(o, c, f, at, -1, scratch);
     if (done) {
