@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include "lisp/host.h"
 #include "lisp/frame.h"
+#include "lisp/reader.h"
 #include "lisp/printer.h"
 
 enum { BACKTRACE_FRAMES = 60, DETAIL_BYTES = 400, VALUE_BYTES = 120, LOCALS_FRAMES = 20 };
@@ -229,10 +230,26 @@ static kr_value name_bearer(struct kri_worker *w, const struct fault *fault, boo
     return KRI_NIL;
 }
 
+/* Where a form that is being loaded is, (file line), or NIL: of the form that is compiled or evaluated, else of the whole one. EXACT
+ * says which. */
+static kr_value loaded_place(struct kri_worker *w, kr_value form, bool *exact)
+{
+    const struct kr_context *ctx = w->ctx;
+    *exact = false;
+    if (!kri_positions_frozen(w)) /* an error of reading says itself where */
+        return KRI_NIL;
+    kr_value file = kri_special(w, w->vm->sym.load_pathname);
+    unsigned line = ctx->compiler ? kri_compiler_line(ctx->compiler) : kri_position_line(w, form);
+    *exact = line > 0;
+    if (!line)
+        line = kri_positions_form_line(w);
+    return line && kri_is_string(w->vm, file) ? kri_list(w, 2, file, kri_fixnum(line)) : KRI_NIL;
+}
+
 static kr_value make_condition(struct kri_worker *w, const struct fault *fault, const char *detail, size_t n)
 {
     kr_value frame = fault_frame(w), name = KRI_NIL;
-    bool builtin = w->ctx->top && kri_is_function(w->callee);
+    bool builtin = w->ctx->top && kri_is_function(w->callee) && !w->ctx->compiler;
     if (builtin || !kri_is_nil(frame))
         name = kri_code_of(builtin ? w->callee : frame)->name;
     int code;
@@ -240,9 +257,12 @@ static kr_value make_condition(struct kri_worker *w, const struct fault *fault, 
     kr_value message = kri_string(w, kri_error_text(code)), extra = n > 0 ? kri_string_n(w, detail, n) : KRI_NIL;
     kr_value call = kri_is_nil(fault->call) && builtin ? running_builtin(w) : fault->call;
     kr_value form = kri_fault_form(w, fault->outer, call), backtrace = kri_backtrace(w, BACKTRACE_FRAMES);
-    kr_value about = name_bearer(w, fault, builtin);
+    bool exact;
+    kr_value about = name_bearer(w, fault, builtin), place = loaded_place(w, form, &exact);
     if (!kri_is_nil(about))
         about = kri_cons(w, kri_cons(w, kri_keyword(w, "ABOUT"), about), KRI_NIL);
+    if (!kri_is_nil(place))
+        about = kri_cons(w, kri_cons(w, kri_keyword(w, exact ? "PLACE" : "LOADING"), place), about);
     kr_value v = kri_instantiate(w, cls, -1);
     struct kri_condition *c = (struct kri_condition *)v.w;
     c->plist = about;

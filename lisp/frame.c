@@ -120,7 +120,7 @@ static const uint32_t *site_of(const struct kri_frames *f)
 }
 
 /* Is NAME a function that evaluates a form of someone else's? What is called from there is no part of the form that calls NAME. */
-static bool is_evaluator(struct kri_worker *w, kr_value name)
+bool kri_is_evaluator(struct kri_worker *w, kr_value name)
 {
     const struct kri_symbols *s = &w->vm->sym;
     return kri_eq(name, s->eval) || kri_eq(name, s->eval_in) || kri_eq(name, s->load) || kri_eq(name, s->evaluate_entry) ||
@@ -160,9 +160,9 @@ kr_value kri_fault_form(struct kri_worker *w, bool outer, kr_value call)
         return kri_compiler_form(e->compiler);
     for (bool more = kri_frame_first(w, &f); more; more = kri_frame_next(w, &f, &caller)) {
         const struct kri_code *code = f.code;
-        const uint32_t *site = is_evaluator(w, caller) ? NULL : site_of(&f);
+        const uint32_t *site = kri_is_evaluator(w, caller) ? NULL : site_of(&f);
         kr_value form = site ? debug_value(code, site[outer ? 2 : 1]) : KRI_NIL;
-        if (is_evaluator(w, caller) || is_evaluator(w, code->name) || is_evaluator(w, kri_is_cons(form) ? kri_car(form) : KRI_NIL))
+        if (kri_is_evaluator(w, caller) || kri_is_evaluator(w, code->name) || kri_is_evaluator(w, kri_is_cons(form) ? kri_car(form) : KRI_NIL))
             break;
         if (!kri_is_nil(form))
             return form;
