@@ -59,8 +59,11 @@ static kr_value unboxed(kr_value v)
 kr_value kri_frame_arguments(struct kri_worker *w, const struct kri_frames *f)
 {
     const struct kri_code *code = f->code;
+    int positional = code->nreq + code->nopt;
     kr_value arguments = KRI_NIL;
-    for (int i = code->nreq + code->nopt; i-- > 0;)
+    if (code->flags & KRI_CODE_REST && kri_is_list(unboxed(f->registers[positional])))
+        arguments = unboxed(f->registers[positional]);
+    for (int i = positional; i-- > 0;)
         if (!kri_eq(f->registers[i], KRI_ABSENT))
             arguments = kri_cons(w, unboxed(f->registers[i]), arguments);
     return arguments;
@@ -177,6 +180,8 @@ kr_value kri_fault_form(struct kri_worker *w, bool outer, kr_value call)
     if (!named)
         return kri_is_cons(call) ? as_written(w, kri_car(call), kri_cdr(call)) : call;
     kr_value name = inner.code->name, arguments = kri_frame_arguments(w, &inner);
+    if (inner.code->flags & KRI_CODE_MACRO)
+        return kri_cons(w, name, arguments);
     if (kri_is_cons(name) && kri_is_cons(kri_cdr(name)) && kri_is_cons(arguments)) /* a method: (class selector) */
         return kri_cons(w, w->vm->sym.send, as_written(w, kri_car(arguments), kri_cons(w, kri_car(kri_cdr(name)), kri_cdr(arguments))));
     return as_written(w, name, arguments);

@@ -51,7 +51,7 @@ static kr_value first(kr_value v) { return kri_is_cons(v) ? kri_car(v) : KRI_NIL
 static kr_value rest(kr_value v) { return kri_is_cons(v) ? kri_cdr(v) : KRI_NIL; }
 
 /* Is FILE one of the core library's? */
-static bool is_core(kr_value file)
+bool kri_is_core_file(kr_value file)
 {
     const char *path = (const char *)kri_string_of(file)->byte;
     return strncmp(path, "lib/core/", 9) == 0 || strncmp(path, "lib/auto/", 9) == 0;
@@ -62,7 +62,7 @@ static bool add_if_place(struct kri_worker *w, struct text *t, kr_value place)
 {
     kr_value file = first(place), line = first(rest(place));
     char number[40];
-    if (!kri_is_string(w->vm, file) || is_core(file) || !kri_is_fixnum(line))
+    if (!kri_is_string(w->vm, file) || kri_is_core_file(file) || !kri_is_fixnum(line))
         return false;
     add_text(w, t, " (");
     add_lisp_string(w, t, file);
@@ -71,7 +71,7 @@ static bool add_if_place(struct kri_worker *w, struct text *t, kr_value place)
     return true;
 }
 
-/* The place of the form at fault if that is being loaded; else of the innermost frame of the program's; else of what is being loaded. */
+/* Where the form at fault is if it is being loaded, else where the innermost frame of the program's is. */
 static void add_place(struct kri_worker *w, struct text *t, kr_value condition)
 {
     if (add_if_place(w, t, kri_get(w, condition, kri_keyword(w, "PLACE"))))
@@ -79,7 +79,6 @@ static void add_place(struct kri_worker *w, struct text *t, kr_value condition)
     for (kr_value l = ((const struct kri_condition *)condition.w)->backtrace; kri_is_cons(l); l = kri_cdr(l), kri_poll(w))
         if (add_if_place(w, t, rest(kri_car(l))))
             return;
-    add_if_place(w, t, kri_get(w, condition, kri_keyword(w, "LOADING")));
 }
 
 /* ", did you mean ...?" for a name that does not exist. */
