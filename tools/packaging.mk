@@ -12,7 +12,7 @@ FILL    = sed -e 's|@prefix@|$(PREFIX)|; s|@libdir@|$(LIBDIR)|; s|@version@|$(VE
 install: all doc
 	install -d $(AT)/bin $(AT)/include $(AT)/share/man/man1 $(AT)/share/man/man3 $(AT)/share/info $(AT)/share/doc/karakuri/examples
 	install -d $(LIBAT)/pkgconfig $(LIBAT)/cmake/karakuri
-	install -m 755 $B/karakuri $(AT)/bin/
+	install -m 755 $B/karakuri$(ELF) $(AT)/bin/karakuri
 	install -m 644 $B/libkarakuri.a $(LIBAT)/
 	install -m 644 $B/libkarakuri.so $(LIBAT)/libkarakuri.so.$(VERSION)
 	ln -sf libkarakuri.so.$(VERSION) $(LIBAT)/libkarakuri.so.$(SOVERSION)
