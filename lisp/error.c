@@ -234,9 +234,9 @@ static kr_value name_bearer(struct kri_worker *w, const struct fault *fault, boo
 static bool in_function(struct kri_worker *w)
 {
     struct kri_frames f;
-    kr_value caller = KRI_NIL;
-    for (bool more = kri_frame_first(w, &f); more && !kri_eq(caller, w->vm->sym.load); more = kri_frame_next(w, &f, &caller))
-        if (!kri_eq(caller, w->vm->sym.load) && kri_is_string(w->vm, f.code->file) && !kri_is_core_file(f.code->file))
+    kri_frames_begin(&f, w->ctx);
+    while (!kri_positions_frame(w, f.base, f.native) && kri_frames_next(&f))
+        if (kri_is_string(w->vm, f.code->file) && !kri_is_core_file(f.code->file))
             return true;
     return false;
 }

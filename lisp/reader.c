@@ -313,6 +313,8 @@ struct kri_positions {
     unsigned unclosed_line;  /* where a list began that the end of the file closed, or 0 */
     unsigned stray_line;     /* of a closing parenthesis without an open one before the form, or 0 */
     bool frozen;
+    const kr_value *base;    /* the frame that loads, and the native one */
+    const void *native;
 };
 
 void kri_positions_begin(struct kri_worker *w)
@@ -321,6 +323,8 @@ void kri_positions_begin(struct kri_worker *w)
     if (!p)
         kri_error_memory(w, sizeof *p);
     p->prev = w->ctx->positions;
+    p->base = w->ctx->base;
+    p->native = w->ctx->native;
     w->ctx->positions = p;
 }
 
@@ -335,6 +339,11 @@ void kri_positions_end(struct kri_worker *w)
 }
 
 unsigned kri_positions_stray_line(struct kri_worker *w) { return w->ctx->positions ? w->ctx->positions->stray_line : 0; }
+bool kri_positions_frame(struct kri_worker *w, const kr_value *base, const void *native)
+{
+    const struct kri_positions *p = w->ctx->positions;
+    return p && p->base == base && p->native == native;
+}
 bool kri_positions_frozen(struct kri_worker *w) { return w->ctx->positions && w->ctx->positions->frozen; }
 unsigned kri_positions_unclosed_line(struct kri_worker *w) { return w->ctx->positions ? w->ctx->positions->unclosed_line : 0; }
 
