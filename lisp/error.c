@@ -235,9 +235,12 @@ static bool in_function(struct kri_worker *w)
 {
     struct kri_frames f;
     kri_frames_begin(&f, w->ctx);
-    while (!kri_positions_frame(w, f.base, f.native) && kri_frames_next(&f))
+    kri_frames_settle(&f);
+    while (!kri_positions_frame(w, f.base, f.native) && kri_frames_next(&f)) {
         if (kri_is_string(w->vm, f.code->file) && !kri_is_core_file(f.code->file))
             return true;
+        kri_frames_settle(&f);
+    }
     return false;
 }
 
