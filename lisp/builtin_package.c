@@ -283,9 +283,10 @@ KR_BUILTIN(delete_package, "lisp::%delete-package", "(package)", "Take PACKAGE, 
     return vm->sym.t;
 }
 
-KR_BUILTIN(package_name, "package-name", "(package)", "The name of PACKAGE.")
+KR_BUILTIN(package_name, "package-name", "(package)", "The name of PACKAGE, a package or one of its names; nil if there is none of that name.")
 {
-    return kri_car(kri_slot(&kri_package_of(kri_package_arg(w, argv[0]))->names));
+    kr_value p = kri_find_package(w, argv[0]);
+    return kri_is_nil(p) ? KRI_NIL : kri_car(kri_slot(&kri_package_of(p)->names));
 }
 
 KR_BUILTIN(package_nicknames, "package-nicknames", "(package)", "A list of the names of PACKAGE, its own first.")

@@ -92,7 +92,6 @@ struct reader {
     bool unresolved;         /* such a record was handed out */
     bool data;               /* inf and nan are numbers, as they are printed; in a program's source they are symbols */
     bool suppress;           /* skipping a form under #+ or #- */
-    bool closes_at_end;      /* a string, or a file being loaded: an open list ends with it */
     bool user;               /* a user-made stream */
     unsigned line;           /* of the item being read */
     kr_value state;          /* the *reader-state* this read continues, or NIL */
