@@ -104,8 +104,10 @@ KR_BUILTIN(symbol_package, "symbol-package", "(symbol)", "The home package of SY
     return kri_slot(&kri_symbol_of(w->vm, kri_arg_symbol(w, argv, 0))->homepkg);
 }
 
-KR_BUILTIN(symbol_plist, "symbol-plist", "(symbol)", "The properties of SYMBOL, an association list ((key . value) ...).")
+KR_BUILTIN(symbol_plist, "symbol-plist", "(symbol)", "The properties of SYMBOL, or of another propertied object: an association list ((key . value) ...).")
 {
+    if (!kri_is_symbol(argv[0]) && kri_is_pointer(argv[0]) && kri_derivedp(w->vm, argv[0], w->vm->classes[KRI_CLASS_PROPERTIED_OBJECT].object))
+        return kri_slot(&kri_ptr(argv[0])->slot[0]);
     return kri_slot(&kri_symbol_of(w->vm, kri_arg_symbol(w, argv, 0))->plist);
 }
 

@@ -54,7 +54,7 @@ static bool is_a(struct printer *p, kr_value v, unsigned cls)
 /* ---- symbols ---- */
 
 /* Characters that force bars round a name; lower-case letters are tested apart. */
-static bool is_delimiter(int c) { return c <= ' ' || c == 127 || strchr("()\"';`,|\\:#", c) != NULL; }
+static bool is_delimiter(int c) { return c <= ' ' || c == 127 || strchr("()[]\"';`,|\\:#", c) != NULL; }
 
 static bool needs_bars(struct printer *p, const char *s, size_t n, bool keyword)
 {

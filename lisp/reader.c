@@ -623,6 +623,8 @@ kr_value kri_reader_native(struct reader *r, enum native n, int c, int number)
     switch (n) {
     case NATIVE_LIST: return kri_reader_list(r, ')');
     case NATIVE_CLOSE: return CLOSE;
+    case NATIVE_SUBSCRIPTS: return kri_cons(r->w, r->vm->sym.aref, kri_reader_list(r, ']'));
+    case NATIVE_END_SUBSCRIPTS: return NOTHING;
     case NATIVE_QUOTE: {
         unsigned line = r->line;
         kr_value form = kri_list(w, 2, r->vm->sym.quote, kri_reader_object(r));
