@@ -1,4 +1,4 @@
-# Karakuri. make · make run · make bench · make test · make check · make soak · make install
+# Karakuri. make · make run · make bench · make test · make check · make soak · make install, deb, amalgamation (tools/packaging.mk)
 # MODE=release|debug|asan|tsan|fuzz chooses the build; products lie in build/MODE, the executable also at bin/karakuri.
 
 MODE    ?= release
@@ -8,16 +8,33 @@ CC      ?= gcc
 B       := build/$(MODE)
 
 PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev pkg-config
-TEST_PACKAGES := check tmux spin
+TEST_PACKAGES := check cmake g++ groff-base libode-dev netbase procps spin tmux
 BENCH_PACKAGES := gnuplot-nox
 
+# MODE=aarch64 is a cross build, and what it links runs under qemu: each program is a script beside FILE.elf, so that tests
+# know no difference. Headers and libraries of that architecture are unpacked under build/aarch64/sysroot. make check-aarch64 is all of it.
+ifeq ($(MODE),aarch64)
+CC      := aarch64-linux-gnu-gcc
+CXX     := aarch64-linux-gnu-g++
+AR      := aarch64-linux-gnu-ar
+SYSROOT := $(abspath $B/sysroot)
+TARGET  := -isystem $(SYSROOT)/usr/include -isystem $(SYSROOT)/usr/include/aarch64-linux-gnu \
+           $(foreach d,$(SYSROOT)/usr/lib/aarch64-linux-gnu $(SYSROOT)/lib/aarch64-linux-gnu,-L$d -Wl,-rpath,$d) -Wl,--disable-new-dtags
+ELF     := .elf
+EMULATE = @install -m 755 $B/emulate $@ # the end of each recipe that links a program
+endif
+CROSS_PACKAGES   := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
+SYSROOT_PACKAGES := libgmp10 libgmp-dev libreadline8 libreadline-dev libtinfo6 check libsubunit0 libsubunit-dev libatomic-ops-dev \
+                    libffcall-dev libffcall1b libode-dev libode8 libccd2 libccd-dev
+
 CFLAGS_release := -O2 -g
+CFLAGS_aarch64 := -O2 -g $(TARGET)
 CFLAGS_debug   := -O0 -g -DKRI_DEBUG
 CFLAGS_asan    := -O1 -g -DKRI_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_tsan    := -O1 -g -DKRI_DEBUG -fsanitize=thread
 CFLAGS_fuzz    := -O1 -g -DKRI_DEBUG -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_stores  := -O1 -g -DKRI_DEBUG -DKRI_CHECK_STORES
-KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -pthread -I. $(CFLAGS_$(MODE)) \
+KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -ffp-contract=off -pthread -I. $(CFLAGS_$(MODE)) \
              -DKRI_LIBRARY='"$(PREFIX)/share/karakuri"' $(CFLAGS)
 ifneq ($(findstring clang,$(CC)),)
 KR_CFLAGS += -Wno-gnu-variable-sized-type-not-at-end # every object begins with a cell's header, which has no size of its own
@@ -28,12 +45,13 @@ SRC  := $(wildcard runtime/*.c lisp/*.c)
 OBJ  := $(SRC:%.c=$B/%.o)
 REPL := $(patsubst %.c,$B/%.o,$(wildcard lisp/repl/*.c))
 VERSION := $(shell sed -n 's/.*KR_VERSION "\(.*\)"/\1/p' lisp/karakuri.h)
+SOVERSION := $(shell sed -n 's/.*KR_ABI_VERSION \([0-9]*\)$$/\1/p' lisp/karakuri.h)
 
-.PHONY: all run test check soak bench bench-peers install clean lint packages doc always
-all: bin/karakuri $B/libkarakuri.so
+.PHONY: all run test check check-aarch64 soak bench bench-peers clean lint packages doc always
+all: $(if $(ELF),$B/karakuri,bin/karakuri) $B/libkarakuri.so
 # The module for foreign functions, where libffcall is there; all that links it (doc/foreign.md).
 ifneq ($(wildcard /usr/include/avcall.h /usr/include/*/avcall.h /usr/local/include/avcall.h),)
-FFCALL := lib/ffcall.so
+FFCALL := $(if $(ELF),$B/)lib/ffcall.so
 endif
 all: $(FFCALL)
 
@@ -43,7 +61,23 @@ packages:
 	if [ -n "$$missing" ]; then echo "installing$$missing"; sudo=$$([ $$(id -u) = 0 ] || echo sudo); \
 	$$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends $$missing >/dev/null; fi
 
-$B/%.o: %.c
+# What a cross build needs before it compiles and runs anything: the other architecture's headers and libraries, the script that
+# its programs are copies of, cc for programs that call a compiler, and modules with its own ffcall.so.
+ifneq ($(ELF),)
+READY := $B/emulate
+$B/packages: always
+	@mkdir -p $(@D)
+	@echo '$(SYSROOT_PACKAGES)' | cmp -s - $@ || echo '$(SYSROOT_PACKAGES)' >$@
+$(SYSROOT)/unpacked: $B/packages
+	@echo "  unpacking $(SYSROOT_PACKAGES)"; rm -rf $(SYSROOT); sh tools/sysroot.sh arm64 $(SYSROOT) $(SYSROOT_PACKAGES) && touch $@
+$(READY): tools/emulate.sh lib Makefile | $(SYSROOT)/unpacked
+	@mkdir -p $B/lib $B/path
+	@for f in $(filter-out %.so,$(wildcard lib/*)); do ln -sfn ../../../$$f $B/$$f; done
+	@printf '#!/bin/sh\nexec %s %s "$$@"\n' '$(CC)' '$(TARGET)' >$B/path/cc && chmod +x $B/path/cc
+	@sed 's|@here@|$(abspath $B)|' $< >$@ && chmod +x $@
+endif
+
+$B/%.o: %.c | $(READY)
 	@mkdir -p $(@D); echo "  CC $<"
 	@$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
 -include $(OBJ:.o=.d) $(REPL:.o=.d) $B/lisp/boot/main.d
@@ -62,26 +96,37 @@ endif
 # The core library, in the order of loading, is compiled by an executable without it and linked in.
 CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l condition.l stream.l system.l module.l unix.l thread.l debug.l autoload.l document.l introspect.l toplevel.l)
 AUTO := $(wildcard lib/auto/*.l)
+BOOT := $(if $(ELF),build/release,$B)/karakuri-boot
+ifneq ($(ELF),)
+$(BOOT): always
+	@$(MAKE) -s MODE=release $@
+endif
 $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
-$B/core.fasl: $B/karakuri-boot $(CORE) $(AUTO)
-	$B/karakuri-boot $@ $(CORE) -- $(AUTO)
-$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl
-	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -c $< -o $@
+$B/core.fasl: $(BOOT) $(CORE) $(AUTO)
+	$(BOOT) $@ $(CORE) -- $(AUTO)
+# The headers that generated C includes are linked in too, as one.
+$B/native_code.h: tools/flatten.awk $(wildcard runtime/*.h lisp/*.h lisp/*.def)
+	@mkdir -p $(@D)
+	@awk -f $< lisp/native_code.h >$@
+$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl $B/native_code.h | $(READY)
+	@mkdir -p $(@D)
+	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -DKRI_HEADER='"$B/native_code.h"' -c $< -o $@
 
 $B/libkarakuri.a: $(OBJ) $B/lisp/boot/image.o
 	@rm -f $@; echo "  AR $@"
-	@ar rcs $@ $^
+	@$(AR) rcs $@ $^
 $B/libkarakuri.so: $(OBJ) $B/lisp/boot/image.o
 	@echo "  LD $@"
-	@$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.0 -o $@ $^ $(LIBS)
+	@$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.$(SOVERSION) -o $@ $^ $(LIBS)
 $B/karakuri: $(REPL) $B/libkarakuri.a
 	@echo "  LD $@"
-	@$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
-lib/ffcall.so: ffi/ffcall.c lisp/ffcall.h
+	@$(CC) $(KR_CFLAGS) -o $@$(ELF) $^ -lreadline $(LIBS)
+	$(EMULATE)
+$(FFCALL): ffi/ffcall.c lisp/ffcall.h | $(READY)
 	@echo "  LD $@"
-	@$(CC) -std=gnu11 -Wall -Wextra -Wshadow -O2 -fPIC -fvisibility=hidden -I. $(CFLAGS) -shared -o $@.new $< -lavcall -lcallback && mv $@.new $@
+	@$(CC) -std=gnu11 -Wall -Wextra -Wshadow -O2 -fPIC -fvisibility=hidden -I. $(TARGET) $(CFLAGS) -shared -o $@.new $< -lavcall -lcallback && mv $@.new $@
 bin/karakuri: $B/karakuri
 	@mkdir -p bin
 	cp $< $@.new && mv $@.new $@
@@ -105,30 +150,44 @@ test: WANTED := $(TEST_PACKAGES)
 test: packages
 	@$(MAKE) -j$$(nproc) all
 	sh test/run.sh $(MODE)
-check: WANTED := $(TEST_PACKAGES)
+check: WANTED := $(TEST_PACKAGES) $(CROSS_PACKAGES)
 check: packages
 	@$(MAKE) -j$$(nproc) all
 	AFTER_TEST=$(AFTER_TEST) sh test/check.sh
+check-aarch64: WANTED := $(CROSS_PACKAGES)
+check-aarch64: packages
+	@$(MAKE) -j$$(nproc) MODE=aarch64 all
+	sh test/run.sh aarch64
 soak: WANTED := $(TEST_PACKAGES)
 soak: packages
 	@$(MAKE) -j$$(nproc) all
 	sh test/soak.sh
 
 # The tests' executables: one for each file.
-$B/test/unit/%: test/unit/%.c $B/libkarakuri.a
+$B/test/unit/%: test/unit/%.c $(wildcard test/unit/*.h) $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -o $@ $^ -lcheck -lsubunit $(LIBS)
+	$(CC) $(KR_CFLAGS) -o $@$(ELF) $(filter %.c %.a,$^) -lcheck -lsubunit $(LIBS)
+	$(EMULATE)
 $B/test/embed/%: test/embed/%.c test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -Ilisp -o $@ $(filter %.c %.a,$^) $(LIBS)
+	$(CC) $(KR_CFLAGS) -Ilisp -o $@$(ELF) $(filter %.c %.a,$^) $(LIBS)
+	$(EMULATE)
 
 # The example programs, as a host outside the tree would compile them: C11, and warnings are errors.
 $B/examples/%: doc/examples/%.c lisp/karakuri.h $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@ $< $B/libkarakuri.a $(LIBS)
+	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@$(ELF) $< $B/libkarakuri.a $(LIBS)
+	$(EMULATE)
+# The robot: several files, and the physics of libode-dev, which its package says is under the BSD licence or the LGPL, as one likes.
+$B/examples/robot: $(wildcard doc/examples/robot/*.[ch]) lisp/karakuri.h $B/libkarakuri.a
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -DROBOT_LISP='"$(CURDIR)/doc/examples/robot"' -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp \
+	  -o $@$(ELF) $(filter %.c %.a,$^) -lode $(LIBS)
+	$(EMULATE)
 $B/test/embed/%: test/embed/%.cc test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Wpedantic -pthread $(CFLAGS_$(MODE)) -Ilisp -o $@ $(filter %.cc %.a,$^) $(LIBS)
+	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Wpedantic -pthread $(CFLAGS_$(MODE)) -Ilisp -o $@$(ELF) $(filter %.cc %.a,$^) $(LIBS)
+	$(EMULATE)
 
 # The target for libFuzzer: make CC=clang MODE=fuzz build/fuzz/test/fuzz/target
 $B/test/fuzz/target: test/fuzz/target.c $B/libkarakuri.a
@@ -139,26 +198,7 @@ lint: $B/libkarakuri.a
 	! grep -n '#include "lisp/' runtime/*.[ch]
 	! nm -g --defined-only $< | awk 'NF == 3 && $$3 !~ /^kri?_/' | grep .
 
-install: all doc
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 755 $B/karakuri $(DESTDIR)$(PREFIX)/bin/karakuri
-	install -m 644 $B/libkarakuri.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 755 $B/libkarakuri.so $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.$(VERSION)
-	ln -sf libkarakuri.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkarakuri.so.0
-	ln -sf libkarakuri.so.0 $(DESTDIR)$(PREFIX)/lib/libkarakuri.so
-	install -m 644 lisp/karakuri.h $(DESTDIR)$(PREFIX)/include/
-	install -d $(DESTDIR)$(PREFIX)/include/karakuri/lisp $(DESTDIR)$(PREFIX)/include/karakuri/runtime
-	install -m 644 lisp/*.h lisp/*.def $(DESTDIR)$(PREFIX)/include/karakuri/lisp/
-	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/karakuri/runtime/
-	install -m 644 doc/karakuri.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	$(if $(FFCALL),install -D -m 755 $(FFCALL) $(DESTDIR)$(PREFIX)/share/karakuri/ffcall.so)
-	install -d $(DESTDIR)$(PREFIX)/share/info $(DESTDIR)$(PREFIX)/share/doc/karakuri
-	install -m 644 build/manual/karakuri.info $(DESTDIR)$(PREFIX)/share/info/
-	install -m 644 build/manual/*.html doc/*.md $(DESTDIR)$(PREFIX)/share/doc/karakuri/
-	cd lib && find . -name '*.l' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/{} \;
-	cd bench && find . -name "*.l" -not -path "./peers/*" -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/share/karakuri/bench/{} \;
-	printf 'prefix=%s\nName: karakuri\nDescription: embeddable multithreaded Lisp for robots\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lkarakuri\nLibs.private: $(LIBS)\n' \
-	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/karakuri.pc
-
 clean:
 	rm -rf build bin lib/ffcall.so
+
+include tools/packaging.mk

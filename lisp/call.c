@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "lisp/interp.h"
+#include "lisp/native.h"
 #include "lisp/send.h"
 
 /* ---- entries ---- */
@@ -55,10 +56,42 @@ static void drop_newer(struct kr_context *ctx, const struct kri_entry *e)
     ctx->region = e->region;
 }
 
-/* Not inlined: gcc's setjmp and longjmp may not meet in one function. */
+/* Unwinding has come to a handler of native code, which is off the chain. */
+_Noreturn static void enter_handler(struct kr_context *ctx, struct kri_native_handler *h)
+{
+    struct kri_region *r = h->region;
+    ctx->region = r;
+    ctx->native = &r->frame;
+    ctx->base = r->base;
+    ctx->pc = r->pc;
+    ctx->top = NULL;
+    ctx->compiler = r->compiler;
+    ctx->evaluated = r->evaluated;
+    kri_store_relaxed(&ctx->locals_count, r->locals);
+    if (ctx->segment != r->segment)
+        kri_segment_unlink_to(ctx, r->segment);
+    kri_overflow_end(ctx);
+    h->go(h);
+    __builtin_unreachable();
+}
+
+/* Not inlined: gcc's setjmp and longjmp may not meet in one function. Entries that lie in C frames are dealt with while these frames still stand;
+ * the rest is the affair of the innermost entry from C. */
 _Noreturn static KRI_NOINLINE void unwind_on(struct kri_worker *w)
 {
-    struct kri_entry *e = w->ctx->entry;
+    struct kr_context *ctx = w->ctx;
+    struct kri_entry *e = ctx->entry;
+    for (kr_value *h; (h = ctx->handler) != NULL;) {
+        if (kri_handler_kind(h) == KRI_HANDLER_BIND) {
+            kri_op_unbind(ctx, h);
+            continue;
+        }
+        if (!kri_handler_in_c(h))
+            break;
+        ctx->handler = kri_op_previous(h);
+        if (h == ctx->unwind_target || kri_handler_kind(h) == KRI_HANDLER_UNWIND)
+            enter_handler(ctx, (struct kri_native_handler *)h);
+    }
     if (!e) {
         fputs("karakuri: unwinding passed the outermost entry\n", stderr);
         abort();
@@ -200,7 +233,17 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
 kr_value kri_call_bytecode(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_bytecode(w, fn, argc, argv, false); }
 kr_value kri_call_arranged(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_bytecode(w, fn, argc, argv, true); }
 kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, false); }
-kr_value kri_call_macro(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, true); }
+/* An expander in native code makes no entry that would set the compilation aside. */
+kr_value kri_call_macro(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv)
+{
+    struct kri_compiler *compiler = w->ctx->compiler;
+    kr_value form;
+    if (kri_is_function(fn) && kri_code_of(fn)->native)
+        w->ctx->compiler = NULL;
+    form = call_any(w, fn, argc, argv, true);
+    w->ctx->compiler = compiler;
+    return form;
+}
 kr_value kri_call1(struct kri_worker *w, kr_value fn, kr_value a) { return kri_call(w, fn, 1, &a); }
 kr_value kri_call2(struct kri_worker *w, kr_value fn, kr_value a, kr_value b)
 {

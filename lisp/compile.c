@@ -536,37 +536,6 @@ KR_BUILTIN(macroexpand, "macroexpand", "(form)", "Expand FORM for as long as it 
     return form;
 }
 
-KR_BUILTIN(the, "lisp::%the", "(value type)",
-           "Return VALUE if it is of TYPE: integer, fixnum, float, number, t, a class's name, (or type..), (and type..), (not type), "
-           "(member x..); an error of the type's own kind otherwise. Unknown types pass.")
-{
-    kr_value v = argv[0], type = argv[1];
-    struct kri_symbols *sym = &w->vm->sym;
-    if (kri_eq(type, sym->integer) || kri_eq(type, sym->fixnum)) {
-        if (!(kri_eq(type, sym->fixnum) ? kri_is_fixnum(v) : kri_is_integer(v)))
-            kri_argument_error(w, 0, v, KRI_E_NO_INTEGER);
-        return v;
-    }
-    if (kri_eq(type, sym->float_)) {
-        if (!kri_is_float(v))
-            kri_argument_error(w, 0, v, KRI_E_NO_NUMBER);
-        return v;
-    }
-    if (kri_is_symbol(type) && !kri_is_nil(type) && !kri_eq(type, sym->t)) {
-        struct kri_string *name = kri_string_of(kri_symbol_of(w->vm, type)->pname);
-        if (name->head.length == 6 && memcmp(name->byte, "NUMBER", 6) == 0) {
-            if (!kri_is_number(v))
-                kri_argument_error(w, 0, v, KRI_E_NO_NUMBER);
-            return v;
-        }
-        kr_value cls = kri_slot(&kri_symbol_of(w->vm, type)->value);
-        if (kri_is_class(w->vm, cls) && !kri_is_nil(v) && !kri_derivedp(w->vm, v, cls))
-            kri_error(w, KRI_E_TYPE_MISMATCH, v, "%V expected", type);
-        return v;
-    }
-    return v;
-}
-
 KR_BUILTIN(compile_stepping, "lisp::%compile-stepping", "(function)",
            "A version of FUNCTION, which is not a closure, whose forms call lisp::step-enter and lisp::step-exit; nil if its source is "
            "not kept. A (lambda ..) list is compiled so as well.")
@@ -609,10 +578,16 @@ KR_BUILTIN(function_lambda_expression, "function-lambda-expression", "(function)
 }
 
 KR_BUILTIN(proclaim, "proclaim", "(declaration)",
-           "Make a global declaration: (special name..) makes the names dynamically bound variables. Other declarations are accepted "
-           "and have no effect. Returns nil.")
+           "Make a global declaration: (special name..) makes the names dynamically bound variables; (optimize (safety n)) sets "
+           "comp:*safety*. Other declarations are accepted and have no effect. Returns nil.")
 {
     kr_value d = kri_arg_cons(w, argv, 0);
+    if (kri_is_symbol(kri_car(d)) && !kri_is_nil(kri_car(d))) {
+        const struct kri_string *name = kri_string_of(kri_symbol_of(w->vm, kri_car(d))->pname);
+        kr_value safety = name->head.length == 8 && memcmp(name->byte, "OPTIMIZE", 8) == 0 ? kri_optimize_safety(w, kri_cdr(d)) : KRI_NIL;
+        if (!kri_is_nil(safety))
+            kri_set_special(w, w->vm->sym.safety, safety);
+    }
     if (!kri_eq(kri_car(d), w->vm->sym.special))
         return KRI_NIL;
     kri_form_length(w, d, d, KRI_E_DECLARATION_FORM);
@@ -671,7 +646,7 @@ KR_BUILTIN(disassemble, "disassemble", "(function)",
 }
 
 const struct kri_builtin *const kri_builtins_compile[] = {
-    &defun_def, &defmacro_def, &eval_def, &eval_in_def, &macroexpand_1_def, &macroexpand2_def, &macroexpand_def, &the_def,
+    &defun_def, &defmacro_def, &eval_def, &eval_in_def, &macroexpand_1_def, &macroexpand2_def, &macroexpand_def,
     &compile_stepping_def, &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
     NULL,
 };

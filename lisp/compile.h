@@ -16,12 +16,21 @@
 struct kri_fn;
 struct kri_dynamic;
 
+/* A declared type: what TYPE and TRUST take (object.h). KIND is 0 where none is. */
+struct kri_declared {
+    kr_value type;
+    uint16_t kind;
+    bool trusted; /* safety 0 */
+};
+
 /* A lexical variable, or a hidden register with a name's duties (block identities, local functions). */
 struct kri_var {
     kr_value name;
     struct kri_fn *owner;
     unsigned reg;
     bool captured, assigned; /* both: it lives in a box */
+    bool unset;              /* bound without a value: nil then, whatever is declared */
+    struct kri_declared declared;
 };
 static inline bool kri_var_boxed(const struct kri_var *v) { return v->captured && v->assigned; }
 
@@ -67,6 +76,7 @@ enum kri_scope_kind {
     KRI_SCOPE_BLOCK,     /* name, block */
     KRI_SCOPE_TAGBODY,   /* tagbody */
     KRI_SCOPE_METHOD,    /* value: the class; var: self as it came */
+    KRI_SCOPE_SAFETY,    /* value */
     KRI_SCOPE_BARRIER,   /* a function's edge, or an unwind-protect's body: leaving by a local jump is impossible */
 };
 struct kri_scope {
@@ -111,6 +121,7 @@ enum kri_node_op {
     KRI_N_SENDV,      /* receiver, selector, arguments */
     KRI_N_SENDSUPER,  /* value: (class . selector); self, arguments */
     KRI_N_OP,         /* index: enum kri_inline; operands */
+    KRI_N_THE,        /* declared; form */
     KRI_N_EVAL,       /* value: names; vars; form */
 };
 
@@ -122,6 +133,11 @@ enum kri_inline {
     KRI_I_EQ, KRI_I_EQL, KRI_I_NOT, KRI_I_CONSP, KRI_I_ATOM,
     KRI_I_CAR, KRI_I_CDR, KRI_I_CXR, KRI_I_CONS, KRI_I_LIST, KRI_I_AREF, KRI_I_ASET,
     KRI_I_FUNCALL, KRI_I_APPLY, KRI_I_SEND, KRI_I_EVAL,
+};
+
+/* What the declarations of a body say: a list of names, and one of (name . type). */
+struct kri_declarations {
+    kr_value specials, types;
 };
 
 enum { KRI_NODE_ASSIGNS = 1 /* somewhere below a local register is assigned */ };
@@ -144,6 +160,7 @@ struct kri_node {
         struct kri_tagbody *tagbody;
         struct kri_binding *bindings;
         struct kri_fn *fn;
+        struct kri_declared *declared;
     } u;
     struct kri_node *kid[];
 };
@@ -243,10 +260,10 @@ struct kri_node *kri_node_new(struct kri_compiler *c, enum kri_node_op op, size_
 struct kri_node *kri_node_seal(struct kri_node *n);
 struct kri_node *kri_node_const(struct kri_compiler *c, kr_value v);
 struct kri_scope *kri_scope_push(struct kri_compiler *c, enum kri_scope_kind kind, kr_value name);
-struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, kr_value specials, kr_value form);
+struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, const struct kri_declarations *d, kr_value form);
+/* Raises unless SYMBOL may name a variable. */
+void kri_check_variable(struct kri_compiler *c, kr_value symbol, kr_value form);
 void kri_binding_scope(struct kri_compiler *c, const struct kri_binding *b);
-/* Take the declarations (and with DOC not NULL the documentation) off the front of *BODY; returns the names declared special. */
-kr_value kri_take_declarations(struct kri_compiler *c, kr_value *body, kr_value *doc);
 bool kri_symbol_is_special(struct kr_vm *vm, kr_value symbol);
 bool kri_symbol_is_constant(struct kr_vm *vm, kr_value symbol);
 struct kri_node *kri_wrap_block(struct kri_compiler *c, struct kri_block *block, struct kri_node *body);
@@ -256,6 +273,22 @@ extern const struct kri_builtin kri_special_forms[];
 extern kri_special_form *const kri_special_handlers[];
 /* The builtin or macro NAME with an instruction of its own, by enum kri_inline. */
 extern const struct kri_inline_name { const char *name; enum kri_inline number; } kri_inline_names[];
+
+/* compile_declare.c */
+/* Take the declarations (and with DOC not NULL the documentation) off the front of *BODY. A safety becomes a scope. */
+struct kri_declarations kri_take_declarations(struct kri_compiler *c, kr_value *body, kr_value *doc);
+/* The type of V, if there is one among D. */
+void kri_declare_variable(struct kri_compiler *c, const struct kri_declarations *d, struct kri_var *v);
+/* SPECIFIER, of the variable NAME or NIL, to *D; false if it needs no check or is not known. */
+bool kri_declare_type(struct kri_compiler *c, kr_value specifier, kr_value name, struct kri_declared *d);
+/* The safety in force: of the innermost declaration, else comp:*safety*. */
+unsigned kri_safety(struct kri_compiler *c);
+/* The safety that the qualities of an optimize declaration give, or NIL. */
+kr_value kri_optimize_safety(struct kri_worker *w, kr_value qualities);
+/* What N's value certainly is: a class index or an enum kri_type_kind. DEPTH: how deep to look. */
+unsigned kri_node_kind(const struct kri_node *n, int depth);
+/* Is N's value certainly of the type D? */
+bool kri_node_satisfies(const struct kri_node *n, const struct kri_declared *d);
 
 /* compile_lambda.c */
 enum kri_lambda_block { KRI_LAMBDA_NO_BLOCK, KRI_LAMBDA_BLOCK, KRI_LAMBDA_NIL_BLOCK };

@@ -235,7 +235,7 @@ static struct kri_node *analyse_symbol(struct kri_compiler *c, kr_value symbol)
     }
 }
 
-static void check_variable(struct kri_compiler *c, kr_value symbol, kr_value form)
+void kri_check_variable(struct kri_compiler *c, kr_value symbol, kr_value form)
 {
     if (!kri_is_symbol(symbol))
         kri_error(c->w, KRI_E_NO_SYMBOL, symbol, "a variable's name expected in %V", form);
@@ -280,17 +280,18 @@ static struct kri_node *analyse_assignment(struct kri_compiler *c, kr_value symb
 }
 
 /* What binding NAME makes: a special binding or a new lexical variable (not yet in scope). */
-struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, kr_value specials, kr_value form)
+struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, const struct kri_declarations *d, kr_value form)
 {
     struct kri_binding b = {NULL, KRI_NIL};
-    check_variable(c, name, form);
-    if (kri_symbol_is_special(c->vm, name) || memq(name, specials)) {
+    kri_check_variable(c, name, form);
+    if (kri_symbol_is_special(c->vm, name) || memq(name, d->specials)) {
         b.special = kri_keep(c, name);
         return b;
     }
     b.var = kri_compiler_alloc(c, sizeof *b.var);
     b.var->name = kri_keep(c, name);
     b.var->owner = c->fn;
+    kri_declare_variable(c, d, b.var);
     return b;
 }
 
@@ -302,45 +303,7 @@ void kri_binding_scope(struct kri_compiler *c, const struct kri_binding *b)
         kri_scope_push(c, KRI_SCOPE_SPECIAL, b->special);
 }
 
-/* ---- bodies and declarations ---- */
-
-kr_value kri_take_declarations(struct kri_compiler *c, kr_value *body, kr_value *doc)
-{
-    kr_value specials = KRI_NIL;
-    for (; kri_is_cons(*body); *body = kri_cdr(*body)) {
-        kr_value form = kri_car(*body);
-        if (doc && kri_is_nil(*doc) && kri_is_string(c->vm, form)) {
-            *doc = kri_keep(c, form);
-            if (!kri_is_cons(kri_cdr(*body)))
-                break; /* the only form is the value, too */
-            continue;
-        }
-        if (!kri_is_cons(form) || !kri_eq(kri_car(form), c->vm->sym.declare))
-            break;
-        kri_form_length(c->w, form, form, KRI_E_DECLARATION_FORM);
-        for (kr_value d = kri_cdr(form); kri_is_cons(d); d = kri_cdr(d)) {
-            kr_value declaration = kri_car(d);
-            if (!kri_is_cons(declaration))
-                kri_error(c->w, KRI_E_DECLARATION_FORM, declaration, "in %V", form);
-            if (!kri_eq(kri_car(declaration), c->vm->sym.special))
-                continue;
-            kri_form_length(c->w, declaration, form, KRI_E_DECLARATION_FORM);
-            for (kr_value l = kri_cdr(declaration); kri_is_cons(l); l = kri_cdr(l)) {
-                kr_value name = kri_car(l);
-                check_variable(c, name, form);
-                struct kri_symbol *s = kri_symbol_of(c->vm, name);
-                if (kri_eq(kri_slot(&s->special), kri_fixnum(0))) {
-                    /* It needs an index, but elsewhere its bindings stay lexical. */
-                    kr_value vtype = kri_slot(&s->vtype);
-                    kri_proclaim_special(c->w, name);
-                    kri_store(c->w, &s->head, &s->vtype, vtype);
-                }
-                specials = kri_keep(c, kri_cons(c->w, name, specials));
-            }
-        }
-    }
-    return specials;
-}
+/* ---- bodies ---- */
 
 static void declare_free(struct kri_compiler *c, kr_value specials)
 {
@@ -565,7 +528,7 @@ static struct kri_node *analyse_eval(struct kri_compiler *c, kr_value form)
         if (shadowed)
             continue;
         note_use(c, s->var);
-        s->var->captured = s->var->assigned = true;
+        s->var->captured = s->var->assigned = s->var->unset = true; /* assigned without a check */
         kri_vector_of(names)->at[n + 1] = s->name;
         vars[first + n++] = s->var;
     }
@@ -1027,10 +990,10 @@ static struct kri_node *let_form(struct kri_compiler *c, kr_value form, kr_value
     if (!kri_is_list(bindings))
         kri_error(c->w, KRI_E_NO_LIST, bindings, "bindings expected in %V", form);
     size_t n = kri_form_length(c->w, bindings, form, KRI_E_LISP_FORM);
-    kr_value specials = kri_take_declarations(c, &body, NULL);
     struct kri_scope *outside = c->scope;
+    struct kri_declarations declared = kri_take_declarations(c, &body, NULL);
     if (n == 0) {
-        declare_free(c, specials);
+        declare_free(c, declared.specials);
         struct kri_node *b = kri_analyse_body(c, body, form);
         c->scope = outside;
         return b;
@@ -1041,16 +1004,20 @@ static struct kri_node *let_form(struct kri_compiler *c, kr_value form, kr_value
     kr_value *names = kri_compiler_alloc(c, n * sizeof *names);
     for (size_t i = 0; i < n; i++, bindings = kri_cdr(bindings)) {
         kr_value b = kri_car(bindings), init = KRI_NIL;
+        bool unset = true;
         names[i] = b;
         if (kri_is_cons(b)) {
             kr_value rest = kri_cdr(b);
             names[i] = kri_car(b);
+            unset = kri_is_nil(rest);
             if (kri_is_cons(rest) && kri_is_nil(kri_cdr(rest)))
                 init = kri_car(rest);
             else if (!kri_is_nil(rest))
                 kri_error(c->w, KRI_E_LISP_FORM, b, "a binding is name or (name form)");
         }
-        l->u.bindings[i] = kri_bind(c, names[i], specials, form);
+        l->u.bindings[i] = kri_bind(c, names[i], &declared, form);
+        if (l->u.bindings[i].var)
+            l->u.bindings[i].var->unset = unset;
         check_duplicate(c, names, i, form);
         l->kid[i] = kri_analyse(c, init);
         if (sequential)
@@ -1059,7 +1026,7 @@ static struct kri_node *let_form(struct kri_compiler *c, kr_value form, kr_value
     if (!sequential)
         for (size_t i = 0; i < n; i++)
             kri_binding_scope(c, &l->u.bindings[i]);
-    for (kr_value s = specials; kri_is_cons(s); s = kri_cdr(s)) {
+    for (kr_value s = declared.specials; kri_is_cons(s); s = kri_cdr(s)) {
         bool bound = false;
         for (size_t i = 0; i < n && !bound; i++)
             bound = kri_eq(names[i], kri_car(s));
@@ -1288,7 +1255,7 @@ static struct kri_node *local_functions(struct kri_compiler *c, kr_value form, k
     if (!recursive)
         for (size_t i = 0; i < n; i++)
             kri_scope_push(c, KRI_SCOPE_FUNCTION, l->u.bindings[i].var->name)->var = l->u.bindings[i].var;
-    declare_free(c, kri_take_declarations(c, &body, NULL));
+    declare_free(c, kri_take_declarations(c, &body, NULL).specials);
     l->kid[n] = kri_analyse_body(c, body, form);
     c->scope = outside;
     return kri_node_seal(l);
@@ -1319,7 +1286,7 @@ static struct kri_node *form_macrolet(struct kri_compiler *c, kr_value form, kr_
         kr_value expander = kri_keep(c, compile_macro(c, kri_car(d), d));
         kri_scope_push(c, KRI_SCOPE_MACRO, kri_car(d))->value = expander;
     }
-    declare_free(c, kri_take_declarations(c, &body, NULL));
+    declare_free(c, kri_take_declarations(c, &body, NULL).specials);
     struct kri_node *n = kri_analyse_body(c, body, form);
     c->scope = outside;
     return n;
@@ -1335,10 +1302,10 @@ static struct kri_node *form_symbol_macrolet(struct kri_compiler *c, kr_value fo
         kr_value d = kri_car(definitions);
         if (!kri_is_cons(d) || !kri_is_cons(kri_cdr(d)) || !kri_is_nil(cddr(d)))
             kri_error(c->w, KRI_E_LISP_FORM, d, "(name expansion) expected in %V", form);
-        check_variable(c, kri_car(d), form);
+        kri_check_variable(c, kri_car(d), form);
         kri_scope_push(c, KRI_SCOPE_EXPANSION, kri_car(d))->value = second(d);
     }
-    declare_free(c, kri_take_declarations(c, &body, NULL));
+    declare_free(c, kri_take_declarations(c, &body, NULL).specials);
     struct kri_node *n = kri_analyse_body(c, body, form);
     c->scope = outside;
     return n;
@@ -1347,7 +1314,7 @@ static struct kri_node *form_symbol_macrolet(struct kri_compiler *c, kr_value fo
 static struct kri_node *form_locally(struct kri_compiler *c, kr_value form, kr_value arguments)
 {
     struct kri_scope *outside = c->scope;
-    declare_free(c, kri_take_declarations(c, &arguments, NULL));
+    declare_free(c, kri_take_declarations(c, &arguments, NULL).specials);
     struct kri_node *n = kri_analyse_body(c, arguments, form);
     c->scope = outside;
     return n;
@@ -1356,10 +1323,14 @@ static struct kri_node *form_locally(struct kri_compiler *c, kr_value form, kr_v
 static struct kri_node *form_the(struct kri_compiler *c, kr_value form, kr_value arguments)
 {
     arguments_between(c, form, 2, 2);
-    struct kri_node *n = call_node(c, kri_compiler_symbol(c, "%THE"), 2);
-    n->kid[0] = kri_analyse(c, second(arguments));
-    n->kid[1] = kri_node_const(c, kri_car(arguments));
-    return kri_node_seal(n);
+    struct kri_declared d;
+    struct kri_node *value = kri_analyse(c, second(arguments));
+    if (!kri_declare_type(c, kri_car(arguments), KRI_NIL, &d) || kri_node_satisfies(value, &d))
+        return value;
+    struct kri_node *n = node1(c, KRI_N_THE, value);
+    n->u.declared = kri_compiler_alloc(c, sizeof d);
+    *n->u.declared = d;
+    return n;
 }
 
 static struct kri_node *form_declare(struct kri_compiler *c, kr_value form, kr_value arguments)
@@ -1534,9 +1505,10 @@ static kr_value called_special(struct kri_worker *w, int argc, kr_value *argv)
     FORM("symbol-macrolet", form_symbol_macrolet, "(definitions &rest body)", \
          "Evaluate BODY; each (name expansion) makes NAME as a variable stand for EXPANSION.") \
     FORM("locally", form_locally, "(&rest body)", "Evaluate BODY, at whose start declarations may stand.") \
-    FORM("the", form_the, "(type form)", "FORM's value, which is checked to be of TYPE.") \
+    FORM("the", form_the, "(type form)", "FORM's value, which is checked to be of TYPE, as for typep; at safety 0 it is taken for granted.") \
     FORM("declare", form_declare, "(&rest declarations)", \
-         "At the start of a body: (special name..) makes bindings dynamic there; type declarations are accepted. An error elsewhere.") \
+         "At the start of a body: (special name..) makes bindings dynamic there; (type TYPE name..), or (TYPE name..), says what the variables hold: " \
+         "their values are checked when they are bound and assigned, an error if one is of another type, save at (optimize (safety 0)). An error elsewhere.") \
     FORM("eval-when", form_eval_when, "(situations &rest body)", "Evaluate BODY if SITUATIONS contains eval; nil otherwise.") \
     FORM("defun", form_defun, "(name parameters &rest body)", \
          "Define function NAME; BODY is a block of that name and may begin with documentation. Surrounding lexical variables are seen. Returns NAME.") \

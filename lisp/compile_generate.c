@@ -317,6 +317,15 @@ static void load_constant(struct kri_compiler *c, struct kri_fn *f, kr_value v, 
         emit(c, f, kri_encode_x(KRI_OP_LOADK, dst, (int32_t)constant(c, f, v)));
 }
 
+/* ---- declared types ---- */
+
+/* Register R holds a value meant for what D declares. */
+static void check_type(struct kri_compiler *c, struct kri_fn *f, unsigned r, const struct kri_declared *d)
+{
+    if (d->kind)
+        emit3(c, f, d->trusted ? KRI_OP_TRUST : KRI_OP_TYPE, r, constant(c, f, d->type), d->kind);
+}
+
 /* ---- nodes ---- */
 
 static void generate(struct kri_compiler *c, struct kri_fn *f, struct kri_node *n, int dst);
@@ -835,6 +844,10 @@ static void generate_let(struct kri_compiler *c, struct kri_fn *f, struct kri_no
         if (b->var) {
             b->var->reg = push(c, f, 1);
             generate(c, f, n->kid[i], (int)b->var->reg);
+            if (b->var->declared.kind && !b->var->unset && !kri_node_satisfies(n->kid[i], &b->var->declared)) {
+                note_site(c, f, n->kid[i]);
+                check_type(c, f, b->var->reg, &b->var->declared);
+            }
             if (kri_var_boxed(b->var))
                 emit3(c, f, KRI_OP_BOX, b->var->reg, 0, 0);
             if (n->index)
@@ -1089,15 +1102,25 @@ static void generate_setvar(struct kri_compiler *c, struct kri_fn *f, struct kri
     struct kri_var *v = n->u.var;
     unsigned height = f->height, r;
     struct kri_node *value = n->kid[0];
-    if (!kri_var_boxed(v) && v->owner == f && writes_last(value, 0)) {
+    bool check = v->declared.kind && !kri_node_satisfies(value, &v->declared);
+    /* Where nothing in this function can catch the error, it does not matter that the variable is assigned before the check. */
+    if (!kri_var_boxed(v) && v->owner == f && writes_last(value, 0) && (!check || !f->dynamic)) {
         if (fresh_top(f, (int)v->reg))
             push(c, f, 1); /* the register is not fresh */
         generate(c, f, value, (int)v->reg);
         f->height = height;
+        if (check) {
+            note_site(c, f, n);
+            check_type(c, f, v->reg, &v->declared);
+        }
         deliver(c, f, v->reg, dst);
         return;
     }
     r = operand(c, f, value, false);
+    if (check) {
+        note_site(c, f, n);
+        check_type(c, f, r, &v->declared);
+    }
     store_var(c, f, v, r);
     deliver(c, f, r, dst);
     f->height = height;
@@ -1258,6 +1281,14 @@ static void generate(struct kri_compiler *c, struct kri_fn *f, struct kri_node *
     case KRI_N_OP:
         generate_op(c, f, n, dst);
         break;
+    case KRI_N_THE:
+        r = dst >= 0 ? (unsigned)dst : operand(c, f, n->kid[0], false);
+        if (dst >= 0)
+            generate(c, f, n->kid[0], dst);
+        note_site(c, f, n);
+        check_type(c, f, r, n->u.declared);
+        deliver(c, f, r, dst);
+        break;
     case KRI_N_EVAL:
         generate_eval(c, f, n, dst);
         break;
@@ -1272,6 +1303,8 @@ static void establish(struct kri_compiler *c, struct kri_fn *f, struct kri_bindi
 {
     if (b->var) {
         b->var->reg = r;
+        if (!b->var->unset)
+            check_type(c, f, r, &b->var->declared);
         if (kri_var_boxed(b->var))
             emit3(c, f, KRI_OP_BOX, r, 0, 0);
         note_local(c, f, b->var);
@@ -1330,7 +1363,15 @@ static void prologue(struct kri_compiler *c, struct kri_fn *f)
                 push(c, f, 1);
             generate(c, f, p->init, (int)r);
             f->height = height;
-            label_here(f, &given);
+            if (p->bind.var && p->bind.var->unset && p->bind.var->declared.kind) {
+                struct kri_label unset = new_label;
+                jump(c, f, KRI_OP_JUMP, 0, &unset);
+                label_here(f, &given);
+                check_type(c, f, r, &p->bind.var->declared);
+                label_here(f, &unset);
+            } else {
+                label_here(f, &given);
+            }
             establish(c, f, &p->bind, r);
             if (p->has_supplied)
                 establish(c, f, &p->supplied, s);

@@ -152,7 +152,7 @@ static void check_new(struct kri_compiler *c, struct kri_fn *f, kr_value name, k
 }
 
 /* Parse LIST; each default form sees the parameters before it. Parameters are in scope afterwards. */
-static void analyse_parameters(struct kri_compiler *c, struct kri_fn *f, kr_value list, kr_value specials)
+static void analyse_parameters(struct kri_compiler *c, struct kri_fn *f, kr_value list, const struct kri_declarations *declared)
 {
     struct kri_symbols *sym = &c->vm->sym;
     kr_value whole = list;
@@ -214,12 +214,14 @@ static void analyse_parameters(struct kri_compiler *c, struct kri_fn *f, kr_valu
             check_new(c, f, name, whole);
         struct kri_parameter *q = &f->parameter[f->parameters];
         q->kind = kind;
-        q->bind = kri_bind(c, name, specials, whole);
+        q->bind = kri_bind(c, name, declared, whole);
         if (kind == KRI_P_OPTIONAL || kind == KRI_P_KEY || kind == KRI_P_AUX)
             q->init = kri_analyse(c, init);
+        if (q->bind.var)
+            q->bind.var->unset = q->init && q->init->op == KRI_N_CONST && kri_is_nil(q->init->value);
         if (!kri_is_nil(supplied)) {
             check_new(c, f, supplied, whole);
-            q->supplied = kri_bind(c, supplied, specials, whole);
+            q->supplied = kri_bind(c, supplied, declared, whole);
             q->has_supplied = true;
         }
         f->parameters++;
@@ -293,7 +295,7 @@ struct kri_fn *kri_analyse_lambda(struct kri_compiler *c, const struct kri_lambd
     }
     kr_value body = l->body, list = l->lambda_list;
     kri_form_length(c->w, body, form, KRI_E_LAMBDA_FORM);
-    kr_value specials = kri_take_declarations(c, &body, &f->documentation);
+    struct kri_declarations declared = kri_take_declarations(c, &body, &f->documentation);
     if (l->macro) {
         f->flags |= KRI_CODE_MACRO;
         if (is_nested(c, list))
@@ -301,8 +303,8 @@ struct kri_fn *kri_analyse_lambda(struct kri_compiler *c, const struct kri_lambd
     }
     if (!kri_is_list(list))
         kri_error(c->w, KRI_E_LAMBDA_PARAMETER, list, "a list of parameters expected");
-    analyse_parameters(c, f, list, specials);
-    for (; kri_is_cons(specials); specials = kri_cdr(specials)) {
+    analyse_parameters(c, f, list, &declared);
+    for (kr_value specials = declared.specials; kri_is_cons(specials); specials = kri_cdr(specials)) {
         bool bound = false;
         for (unsigned i = 0; i < f->parameters && !bound; i++)
             bound = kri_eq(f->parameter[i].bind.special, kri_car(specials)) || kri_eq(f->parameter[i].supplied.special, kri_car(specials));

@@ -15,13 +15,14 @@
 #define KRI_LIBRARY "/usr/local/share/karakuri"
 #endif
 
-extern const unsigned char kri_core_image[], kri_core_image_end[];
+extern const unsigned char kri_core_image[];
+extern const uint64_t kri_core_image_bytes;
 
 /* Run the section NAME; false if there is none. */
 static bool load_section(struct kri_worker *w, const char *name)
 {
-    const unsigned char *p = kri_core_image;
-    while (p < kri_core_image_end) {
+    const unsigned char *p = kri_core_image, *end = p + kri_core_image_bytes;
+    while (p < end) {
         struct kri_section s;
         memcpy(&s, p, sizeof s);
         p += sizeof s;

@@ -201,17 +201,16 @@ struct fault {
     bool outer;     /* it failed before that call began */
 };
 
-/* The call of the running builtin as a list, as far as it is known: its arguments lie below the top, but how many there are only
- * a fixed number of parameters tells. */
-static kr_value running_builtin(struct kri_worker *w, kr_value datum)
+/* The call of the running builtin as a list. Its arguments lie below the top, but how many there are only a fixed number of
+ * parameters tells: otherwise NIL. */
+static kr_value running_builtin(struct kri_worker *w)
 {
     const struct kri_code *code = kri_code_of(w->callee);
     kr_value call = KRI_NIL;
-    if (code->max == code->nreq)
-        for (int i = 1; i <= code->nreq; i++)
-            call = kri_cons(w, w->ctx->top[-i], call);
-    else if (!kri_is_nil(datum))
-        call = kri_cons(w, datum, call);
+    if (code->max != code->nreq)
+        return KRI_NIL;
+    for (int i = 1; i <= code->nreq; i++)
+        call = kri_cons(w, w->ctx->top[-i], call);
     return kri_cons(w, code->name, call);
 }
 
@@ -239,7 +238,7 @@ static kr_value make_condition(struct kri_worker *w, const struct fault *fault, 
     int code;
     kr_value cls = class_and_code(w, fault->code, &code);
     kr_value message = kri_string(w, kri_error_text(code)), extra = n > 0 ? kri_string_n(w, detail, n) : KRI_NIL;
-    kr_value call = kri_is_nil(fault->call) && builtin ? running_builtin(w, fault->datum) : fault->call;
+    kr_value call = kri_is_nil(fault->call) && builtin ? running_builtin(w) : fault->call;
     kr_value form = kri_fault_form(w, fault->outer, call), backtrace = kri_backtrace(w, BACKTRACE_FRAMES);
     kr_value about = name_bearer(w, fault, builtin);
     if (!kri_is_nil(about))

@@ -169,26 +169,26 @@ static enum shape shape_of(struct kri_c_type result, const struct kri_c_type *ty
 /* A float lies in the low half of its register, and of its union; a function that returns one leaves it in the low half of a double's. */
 static void call_registers(void *arg)
 {
-    typedef int64_t I;
+    typedef int64_t W;
     typedef double D;
     struct registers *r = arg;
     const union kri_c_value *i = r->integer, *d = r->number;
     void *e = r->entry;
     switch (r->shape) {
-    case I0: r->value.i = ((I(*)(void))e)(); break;
-    case I1: r->value.i = ((I(*)(I))e)(i[0].i); break;
-    case I2: r->value.i = ((I(*)(I, I))e)(i[0].i, i[1].i); break;
-    case I3: r->value.i = ((I(*)(I, I, I))e)(i[0].i, i[1].i, i[2].i); break;
-    case I6: r->value.i = ((I(*)(I, I, I, I, I, I))e)(i[0].i, i[1].i, i[2].i, i[3].i, i[4].i, i[5].i); break;
+    case I0: r->value.i = ((W(*)(void))e)(); break;
+    case I1: r->value.i = ((W(*)(W))e)(i[0].i); break;
+    case I2: r->value.i = ((W(*)(W, W))e)(i[0].i, i[1].i); break;
+    case I3: r->value.i = ((W(*)(W, W, W))e)(i[0].i, i[1].i, i[2].i); break;
+    case I6: r->value.i = ((W(*)(W, W, W, W, W, W))e)(i[0].i, i[1].i, i[2].i, i[3].i, i[4].i, i[5].i); break;
     /* The dots tell a variadic function that floating-point registers are in use. */
     case IX:
-        r->value.i = ((I(*)(I, I, I, I, I, I, D, D, D, D, D, D, D, D, ...))e)(i[0].i, i[1].i, i[2].i, i[3].i, i[4].i, i[5].i, d[0].d, d[1].d,
+        r->value.i = ((W(*)(W, W, W, W, W, W, D, D, D, D, D, D, D, D, ...))e)(i[0].i, i[1].i, i[2].i, i[3].i, i[4].i, i[5].i, d[0].d, d[1].d,
                                                                              d[2].d, d[3].d, d[4].d, d[5].d, d[6].d, d[7].d);
         break;
     case D1: r->value.d = ((D(*)(D))e)(d[0].d); break;
     case D2: r->value.d = ((D(*)(D, D))e)(d[0].d, d[1].d); break;
     case DX:
-        r->value.d = ((D(*)(I, I, I, I, I, I, D, D, D, D, D, D, D, D, ...))e)(i[0].i, i[1].i, i[2].i, i[3].i, i[4].i, i[5].i, d[0].d, d[1].d,
+        r->value.d = ((D(*)(W, W, W, W, W, W, D, D, D, D, D, D, D, D, ...))e)(i[0].i, i[1].i, i[2].i, i[3].i, i[4].i, i[5].i, d[0].d, d[1].d,
                                                                              d[2].d, d[3].d, d[4].d, d[5].d, d[6].d, d[7].d);
         break;
     case BEYOND: break;

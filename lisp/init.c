@@ -259,7 +259,8 @@ bool kri_bootstrap_functions(struct kri_worker *w)
 static void intern_symbols(struct kri_worker *w)
 {
     struct kr_vm *vm = w->vm;
-    kr_value pkg_lisp = vm->pkg_lisp, pkg_system = vm->pkg_system, pkg_keyword = vm->pkg_keyword, pkg_unix = vm->pkg_unix, pkg_user = vm->pkg_user;
+    kr_value pkg_lisp = vm->pkg_lisp, pkg_system = vm->pkg_system, pkg_keyword = vm->pkg_keyword, pkg_unix = vm->pkg_unix, pkg_user = vm->pkg_user,
+             pkg_compiler = vm->pkg_compiler;
     (void)pkg_unix;
     (void)pkg_user;
 #define SYMBOL(field, package, name)                                        \
@@ -282,9 +283,10 @@ static void intern_symbols(struct kri_worker *w)
     kri_store(w, &t->head, &t->vtype, kri_fixnum(0));
     /* These are shared by all threads, not each thread's own. */
     const kr_value global[] = {vm->sym.features, vm->sym.modules, vm->sym.load_path, vm->sym.gc_hook, vm->sym.threads, vm->sym.program_name,
-                               vm->sym.signal_handlers};
+                               vm->sym.signal_handlers, vm->sym.safety};
     for (size_t i = 0; i < sizeof global / sizeof *global; i++)
         kri_store(w, kri_ptr(global[i]), &kri_symbol_of(vm, global[i])->vtype, kri_fixnum(2));
+    kri_store(w, kri_ptr(vm->sym.safety), &kri_symbol_of(vm, vm->sym.safety)->value, kri_fixnum(1));
     struct kri_symbol *pkg = kri_symbol_of(vm, vm->sym.package);
     kri_store(w, &pkg->head, &pkg->value, vm->pkg_user);
 }

@@ -38,6 +38,9 @@ static inline void *kri_untag_pointer(kr_value v) { return (void *)(v.w & ~(uint
 
 static inline kr_value *kri_op_previous(const kr_value *h) { return kri_untag_pointer(h[0]); }
 static inline enum kri_handler_kind kri_handler_kind(const kr_value *h) { return (enum kri_handler_kind)(kri_fixnum_value(h[1]) & 7); }
+/* In an entry's target field: it lies in a struct kri_native_handler (native.h). */
+#define KRI_HANDLER_IN_C ((size_t)1 << 40)
+static inline bool kri_handler_in_c(const kr_value *h) { return ((size_t)kri_fixnum_value(h[1]) >> 3 & KRI_HANDLER_IN_C) != 0; }
 static inline size_t kri_handler_target(const kr_value *h) { return (size_t)kri_fixnum_value(h[1]) >> 3; }
 
 /* A stack overflow has been dealt with: the reserve that its handlers could use is one again. */

@@ -178,10 +178,22 @@ static kr_value try_directory(struct kri_worker *w, kr_value directory, kr_value
     return KRI_NIL;
 }
 
+/* EusLisp's library is the directory lib/llib/, and programs name its files so: NAME in ours, or NIL. */
+static kr_value within_library(struct kri_worker *w, kr_value name)
+{
+    static const char directory[] = "lib/llib/";
+    size_t n = strlen(directory), length = kri_length(name);
+    if (length <= n || memcmp(kri_path_text(name), directory, n) != 0)
+        return KRI_NIL;
+    return kri_string_n(w, kri_path_text(name) + n, length - n);
+}
+
 kr_value kri_find_load_file(struct kri_worker *w, kr_value name)
 {
-    kr_value found = try_directory(w, KRI_NIL, name);
+    kr_value found = try_directory(w, KRI_NIL, name), ours = within_library(w, name);
     if (!kri_is_nil(found) || kri_path_text(name)[0] == '/')
+        return found;
+    if (!kri_is_nil(ours) && !kri_is_nil(found = try_directory(w, kri_string(w, w->vm->library), ours)))
         return found;
     for (kr_value l = kri_special(w, w->vm->sym.load_path); kri_is_cons(l); l = kri_cdr(l), kri_poll(w)) {
         kr_value directory = kri_car(l);
@@ -257,7 +269,8 @@ KR_BUILTIN(srcload, "sys:srcload", "(name)", "Load file NAME as source. Returns 
 }
 
 KR_BUILTIN(find_load_file, "lisp::%find-load-file", "(name)",
-           "The file that (load NAME) would load: NAME as it is, with .so or .l appended, or so in a directory of *load-path*; nil if there is none.")
+           "The file that (load NAME) would load: NAME as it is, with .so or .l appended, or so in a directory of *load-path*, lib/llib/ at its beginning "
+           "standing for the library too; nil if there is none.")
 {
     return kri_find_load_file(w, kri_path_string(w, argv[0]));
 }

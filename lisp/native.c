@@ -175,7 +175,9 @@ kr_value kri_native_enter(struct kri_worker *w, int argc, kr_value *argv)
         }
         kri_arrange(w, code, self, argv, argc);
     }
-    struct kri_region r = {.frame = {.prev = ctx->native}, .outer = ctx->region, .base = ctx->base, .top = argv + used};
+    struct kri_region r = {.frame = {.prev = ctx->native}, .outer = ctx->region, .base = ctx->base, .top = argv + used, .pc = ctx->pc,
+                           .segment = ctx->segment, .locals = kri_load_relaxed(&ctx->locals_count), .compiler = ctx->compiler,
+                           .evaluated = ctx->evaluated};
     ctx->region = &r;
     ctx->native = &r.frame;
     ctx->top = NULL;
@@ -453,6 +455,8 @@ _Noreturn void kri_native_return_from(struct kri_worker *w, kr_value identity, k
         kri_error(w, KRI_E_NO_BLOCK, KRI_NIL, "the block was left before");
     kri_unwind_to(w, h, value);
 }
+
+_Noreturn void kri_native_resume(struct kri_worker *w, kr_value target, kr_value value) { kri_unwind_to(w, kri_untag_pointer(target), value); }
 
 const struct kri_native_api kri_native_table = {
 #define API(type, name, parameters, arguments) .name = kri_##name,

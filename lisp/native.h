@@ -47,6 +47,23 @@ struct kri_region {
     struct kri_region *outer;
     kr_value *base; /* the Lisp frame below */
     kr_value *top;  /* the first free word of the Lisp stack */
+    /* As they were when it began, for who unwinds to a handler in it: */
+    const kri_instruction *pc;
+    struct kri_segment *segment;
+    size_t locals;
+    struct kri_compiler *compiler;
+    kr_value evaluated;
+};
+
+/* Note [native handlers]: catch, blocks left by closures and unwind-protect in native code have their entry of the unwind chain in this record, a C
+ * variable of the function, which did setjmp with it: unwinding (call.c) takes the newer entries off one by one, and each C function below an entry
+ * ends its own business, before the function goes on. KRI_HANDLER_IN_C in the entry tells it from bytecode's. The entry of a binding needs no record:
+ * unwinding undoes it where it stands. So all that lies in C frames is dealt with before these frames are left. */
+struct kri_native_handler {
+    kr_value word[KRI_HANDLER_WORDS];
+    struct kri_region *region;
+    void (*go)(struct kri_native_handler *h); /* longjmp as the module's compiler knows it; does not return */
+    kri_jump jump;
 };
 
 /* ---- modules: constant data of a shared object ---- */
@@ -118,6 +135,8 @@ kr_value kri_native_twin(struct kri_worker *w, const kr_value *k, struct kri_nat
                          int argc, const kr_value *argv);
 kr_value kri_native_closure(struct kri_worker *w, kr_value code, unsigned n, const kr_value *captured);
 _Noreturn void kri_native_return_from(struct kri_worker *w, kr_value identity, kr_value value);
+/* The end of a cleanup that unwinding to TARGET (a handler, tagged) entered: it goes on. */
+_Noreturn void kri_native_resume(struct kri_worker *w, kr_value target, kr_value value);
 
 /* ---- the runtime's side ---- */
 /* The code->builtin of every native function. */

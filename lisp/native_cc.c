@@ -1,5 +1,6 @@
-/* native_cc.c -- the C compiler: a directory for its files, its options, its failures. Nothing is written in place: the shared object gets its
- * name when it is complete. */
+/* native_cc.c -- the C compiler: a directory for its files, its options, its failures. The headers that generated C includes are those this
+ * library was made with: it carries them, in one (tools/flatten.awk). Nothing is written in place: the shared object gets its name when it is
+ * complete. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -7,11 +8,14 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "lisp/native_module.h"
 
 extern char **environ;
+extern const char kri_native_header[];
+extern const uint64_t kri_native_header_bytes;
 
 #ifndef KRI_NATIVE_CC
 #define KRI_NATIVE_CC "cc"
@@ -19,7 +23,7 @@ extern char **environ;
 /* Measured: -O1 with inlining runs the recursive benchmarks faster than -O2 and takes half of its time to compile; -fcaller-saves keeps doubles in
  * registers over the polls of a loop. */
 #define KRI_NATIVE_FLAGS                                                                                                                     \
-    "-std=gnu11 -w -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -fcaller-saves -foptimize-sibling-calls -finline-functions -finline-small-functions -Wl,-z,defs " \
+    "-std=gnu11 -w -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -ffp-contract=off -fcaller-saves -foptimize-sibling-calls -finline-functions -finline-small-functions -Wl,-z,defs " \
     "--param max-inline-insns-single=200"
 
 struct command {
@@ -48,24 +52,6 @@ static void run_command(void *arg)
         }
 }
 
-/* Where lisp/native_code.h is: $KARAKURI_INCLUDE, the source tree, or installed beside the library. */
-static bool include_directory(struct kri_worker *w, char path[PATH_MAX])
-{
-    const char *given = getenv("KARAKURI_INCLUDE"), *library = w->vm->library;
-    static const char *const places[] = {"/..", "/../../include/karakuri", "/include"};
-    char file[PATH_MAX + 32];
-    for (size_t i = given && *given ? 0 : 1; i < 1 + sizeof places / sizeof *places; i++) {
-        if (i == 0)
-            snprintf(path, PATH_MAX, "%s", given);
-        else
-            snprintf(path, PATH_MAX, "%s%s", library, places[i - 1]);
-        snprintf(file, sizeof file, "%s/lisp/native_code.h", path);
-        if (access(file, R_OK) == 0)
-            return true;
-    }
-    return false;
-}
-
 static void read_log(const char *log, char *text, size_t size)
 {
     FILE *f = fopen(log, "r");
@@ -89,10 +75,9 @@ static int add_words(char **argv, int n, char *text)
 /* C to OBJECT, a shared object. */
 static void compile_c(struct kri_worker *w, const struct kri_scratch *s, const char *c_file, const char *object)
 {
-    char include[PATH_MAX + 2] = "-I", cc[256], level[16], flags[256], more[256], text[300];
+    char include[PATH_MAX + 2], cc[256], level[16], flags[256], more[256], text[300];
     char *argv[WORDS];
-    if (!include_directory(w, include + 2))
-        kri_error(w, KRI_E_UNSUPPORTED, KRI_NIL, "Karakuri's headers (lisp/native_code.h) are not to be found; $KARAKURI_INCLUDE may name their directory");
+    snprintf(include, sizeof include, "-I%s", s->directory);
     const char *given = getenv("KARAKURI_CC"), *given_flags = getenv("KARAKURI_CFLAGS");
     snprintf(cc, sizeof cc, "%s", given && *given ? given : KRI_NATIVE_CC);
     snprintf(level, sizeof level, "-O%d", s->optimize);
@@ -125,6 +110,8 @@ void kri_scratch_begin(struct kri_worker *w, struct kri_scratch *s)
     snprintf(s->directory, sizeof s->directory - 32, "%s/karakuri-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(s->directory))
         kri_error(w, KRI_E_OPEN_FILE, KRI_NIL, "%s: %s", s->directory, strerror(errno));
+    snprintf(s->header_directory, sizeof s->header_directory, "%s/lisp", s->directory);
+    snprintf(s->header, sizeof s->header, "%s/lisp/native_code.h", s->directory);
     snprintf(s->c_file, sizeof s->c_file, "%s/module.c", s->directory);
     snprintf(s->object, sizeof s->object, "%s/module.so", s->directory);
     snprintf(s->log, sizeof s->log, "%s/log", s->directory);
@@ -134,16 +121,18 @@ void kri_scratch_end(struct kri_worker *w, void *arg)
 {
     struct kri_scratch *s = arg;
     (void)w;
+    unlink(s->header);
+    rmdir(s->header_directory);
     unlink(s->c_file);
     unlink(s->object);
     unlink(s->log);
     rmdir(s->directory);
 }
 
-static void write_file(struct kri_worker *w, const char *path, kr_value text)
+static void write_file(struct kri_worker *w, const char *path, const void *bytes, size_t n)
 {
     FILE *f = fopen(path, "wb");
-    bool ok = f && fwrite(kri_string_of(text)->byte, 1, kri_length(text), f) == kri_length(text);
+    bool ok = f && fwrite(bytes, 1, n, f) == n;
     if (f && fclose(f) != 0)
         ok = false;
     if (!ok)
@@ -152,6 +141,9 @@ static void write_file(struct kri_worker *w, const char *path, kr_value text)
 
 void kri_scratch_build(struct kri_worker *w, const struct kri_scratch *s, kr_value text)
 {
-    write_file(w, s->c_file, text);
+    if (mkdir(s->header_directory, 0700) != 0)
+        kri_error(w, KRI_E_OPEN_FILE, kri_string(w, s->header_directory), "%s", strerror(errno));
+    write_file(w, s->header, kri_native_header, kri_native_header_bytes);
+    write_file(w, s->c_file, kri_string_of(text)->byte, kri_length(text));
     compile_c(w, s, s->c_file, s->object);
 }

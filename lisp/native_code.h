@@ -45,36 +45,90 @@ register uintptr_t kri_stack_pointer __asm__("sp");
         double d_ = (d);                                                       \
         kr_value v_ = kri_flonum_try(d_);                                      \
         if (KRI_UNLIKELY(!kri_is_flonum(v_))) {                                \
-            SYNC_HERE();                                                       \
-            v_ = kri_float_slow(w, d_);                                        \
+            if (kri_is_tried_zero(v_)) {                                       \
+                v_ = (kr_value){KRI_FLONUM_ZERO};                              \
+            } else {                                                           \
+                SYNC_HERE();                                                   \
+                v_ = kri_float_slow(w, d_);                                    \
+            }                                                                  \
         }                                                                      \
         v_;                                                                    \
     })
 /* The same where the fast version leaves, out of the way. */
 static KRI_COLD kr_value kri_box(struct kri_worker *w, double d) { return kri_float(w, d); }
-/* V as a double, if it is a float in the word or an integer that a double holds exactly; else the fast version leaves. */
-#define KRI_DOUBLE(v)                                                          \
+/* A float that has no word of its own (MIXED: or an integer that a double holds exactly) as a double; false: V is none. */
+struct kri_found_double { double d; bool found; };
+static KRI_COLD struct kri_found_double kri_find_double(kr_value v, bool mixed)
+{
+    if (kri_is_fixnum(v))
+        return (struct kri_found_double){(double)kri_fixnum_value(v), mixed && (uintptr_t)(kri_fixnum_value(v) + ((intptr_t)1 << 53)) <= (uintptr_t)1 << 54};
+    if (kri_is_pointer(v))
+        return (struct kri_found_double){((const struct kri_float_box *)v.w)->d, kri_ptr(v)->cls == KRI_CLASS_FLOAT_BOX};
+    switch (v.w) {
+    case KRI_IMM_MINUS_ZERO: return (struct kri_found_double){-0.0, true};
+    case KRI_IMM_PLUS_INF: return (struct kri_found_double){__builtin_inf(), true};
+    case KRI_IMM_MINUS_INF: return (struct kri_found_double){-__builtin_inf(), true};
+    case KRI_IMM_NAN: return (struct kri_found_double){__builtin_nan(""), true};
+    default: return (struct kri_found_double){0, false};
+    }
+}
+#define KRI_FIND_DOUBLE(v, mixed)                                              \
     ({                                                                         \
         kr_value v_ = (v);                                                     \
         double d_;                                                             \
-        if (KRI_LIKELY(kri_is_flonum(v_)))                                     \
+        if (KRI_LIKELY(kri_is_flonum(v_))) {                                   \
             d_ = kri_flonum_value(v_);                                         \
-        else if (kri_is_fixnum(v_) && (uintptr_t)(kri_fixnum_value(v_) + ((intptr_t)1 << 53)) <= (uintptr_t)1 << 54) \
-            d_ = (double)kri_fixnum_value(v_);                                 \
-        else                                                                   \
-            goto slow;                                                         \
+        } else {                                                               \
+            struct kri_found_double f_ = kri_find_double(v_, mixed);           \
+            if (!f_.found)                                                     \
+                goto slow;                                                     \
+            d_ = f_.d;                                                         \
+        }                                                                      \
         d_;                                                                    \
     })
-/* Element I of V if it is a float-vector. */
-#define KRI_FLOAT_ELEMENT(v, i)                                                \
-    (*({                                                                       \
-        kr_value x_ = (v), i_ = (i);                                           \
-        struct kri_fvector *f_ = (struct kri_fvector *)x_.w;                   \
-        if (KRI_UNLIKELY(!kri_has_class(x_, KRI_CLASS_FLOAT_VECTOR) || !kri_is_fixnum(i_) || \
-                         (uintptr_t)kri_fixnum_value(i_) >= f_->head.length))  \
+/* V, a float or an integer that a double holds exactly, as a double; else the fast version leaves. */
+#define KRI_DOUBLE(v)                                                          \
+    ({                                                                         \
+        kr_value u_ = (v);                                                     \
+        kri_is_fixnum(u_) && (uintptr_t)(kri_fixnum_value(u_) + ((intptr_t)1 << 53)) <= (uintptr_t)1 << 54 ? (double)kri_fixnum_value(u_) \
+                                                                                                           : KRI_FIND_DOUBLE(u_, false); \
+    })
+/* V, a float, as a double; else the fast version leaves. */
+#define KRI_FLOAT(v) KRI_FIND_DOUBLE(v, false)
+
+/* ---- what is known to be a fixnum, or a vector of a class ---- */
+
+#define KRI_FIXNUM_OR_LEAVE(v)                                                 \
+    do {                                                                       \
+        if (KRI_UNLIKELY(!kri_is_fixnum(v)))                                   \
             goto slow;                                                         \
-        &f_->at[kri_fixnum_value(i_)];                                         \
+    } while (0)
+#define KRI_FIXNUM_SUM(a, x, y, overflow)                                      \
+    do {                                                                       \
+        long r_;                                                               \
+        if (KRI_UNLIKELY(overflow((x), (y), &r_)))                             \
+            goto slow;                                                         \
+        R(a) = (kr_value){(uintptr_t)r_};                                      \
+    } while (0)
+#define KRI_FIXNUM_PRODUCT(a, x, y)                                            \
+    do {                                                                       \
+        long r_;                                                               \
+        if (KRI_UNLIKELY(__builtin_smull_overflow((long)((x).w - 1), kri_fixnum_value(y), &r_))) \
+            goto slow;                                                         \
+        R(a) = (kr_value){(uintptr_t)r_ + 1};                                  \
+    } while (0)
+/* Element I, a fixnum, of V, which is a TYPE. */
+#define KRI_ELEMENT(type, v, i)                                                \
+    (*({                                                                       \
+        struct type *f_ = (struct type *)(v).w;                                \
+        uintptr_t i_ = (uintptr_t)kri_fixnum_value(i);                         \
+        if (KRI_UNLIKELY(i_ >= KRI_ELEMENTS(f_)))                              \
+            goto slow;                                                         \
+        KRI_ELEMENT_ADDRESS(f_, i_);                                           \
     }))
+#define KRI_ELEMENTS(f) ((f)->head.length)
+#define KRI_ELEMENT_ADDRESS(f, i) _Generic((f), struct kri_string *: &((struct kri_string *)(f))->byte[i], \
+                                           struct kri_ivector *: &((struct kri_ivector *)(f))->at[i], struct kri_fvector *: &((struct kri_fvector *)(f))->at[i])
 /* As kri_lt and kin: true if an operand is NaN. */
 #define KRI_DOUBLE_LT(x, y) (!((x) >= (y)))
 #define KRI_DOUBLE_LE(x, y) (!((x) > (y)))
@@ -90,5 +144,62 @@ static KRI_COLD kr_value kri_box(struct kri_worker *w, double d) { return kri_fl
         kri_native_return_from(w, (tag), (value)); \
     } while (0)
 #define KRI_RETURN(value) return (value)
+
+/* ---- handlers: Note [native handlers] ---- */
+
+/* Registers that live on where a handler is entered. gcc knows that calls may go there; elsewhere setjmp's rules hold. */
+#ifdef __clang__
+#define KRI_ACROSS volatile
+#else
+#define KRI_ACROSS
+#endif
+
+static void kri_native_go(struct kri_native_handler *h) { KRI_LONGJMP(h->jump); }
+
+static inline void kri_native_push(struct kr_context *ctx, struct kri_native_handler *h, enum kri_handler_kind kind, kr_value tag)
+{
+    h->word[2] = tag;
+    h->region = ctx->region;
+    h->go = kri_native_go;
+    kri_handler_push(ctx, ctx->base, h->word, kind, KRI_HANDLER_IN_C);
+}
+/* A throw or the like to H puts its value into REGISTER and goes on at LABEL. */
+#define KRI_HANDLER_CATCHES(h, kind, tag, register, label) \
+    kri_native_push(ctx, &h, kind, tag);                   \
+    if (KRI_UNLIKELY(KRI_SETJMP(h.jump))) {                \
+        register = ctx->unwind_value;                      \
+        ctx->unwind_value = KRI_NIL;                       \
+        goto label;                                        \
+    }
+/* Unwinding enters the cleanup at LABEL with its target and value in two registers. */
+#define KRI_HANDLER_PROTECTS(h, target, value, label)              \
+    kri_native_push(ctx, &h, KRI_HANDLER_UNWIND, KRI_ABSENT);      \
+    if (KRI_UNLIKELY(KRI_SETJMP(h.jump))) {                        \
+        target = kri_tag_pointer(ctx->unwind_target);              \
+        value = ctx->unwind_value;                                 \
+        goto label;                                                \
+    }
+#define KRI_HANDLER_POP() (ctx->handler = kri_op_previous(ctx->handler))
+/* H: the entry's words. */
+#define KRI_HANDLER_BINDS(h, symbol, value_arg)                                              \
+    do {                                                                                     \
+        kr_value symbol_ = (symbol), value_ = (value_arg);                                   \
+        size_t i_ = (size_t)kri_fixnum_value(((const struct kri_symbol *)symbol_.w)->special); \
+        if (KRI_UNLIKELY(i_ == 0 || i_ >= ctx->dynamic_size)) {                              \
+            SYNC_HERE();                                                                     \
+            kri_op_bind(ctx, ctx->base, h, symbol_, value_);                                 \
+        } else {                                                                             \
+            h[2] = ctx->dynamic[i_];                                                         \
+            kri_handler_push(ctx, ctx->base, h, KRI_HANDLER_BIND, i_);                       \
+            ctx->dynamic[i_] = value_;                                                       \
+        }                                                                                    \
+    } while (0)
+/* The newest entry is a binding; which version of the function made it does not matter. */
+#define KRI_HANDLER_UNBINDS()                               \
+    do {                                                    \
+        kr_value *h_ = ctx->handler;                        \
+        ctx->dynamic[kri_handler_target(h_)] = h_[2];       \
+        ctx->handler = kri_op_previous(h_);                 \
+    } while (0)
 
 #endif

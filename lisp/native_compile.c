@@ -87,8 +87,8 @@ static kr_value compile_function(struct kri_worker *w, kr_value fn)
 
 KR_BUILTIN(compile, "compile", "(function)",
            "Compile the function that the symbol FUNCTION names to native code, which replaces it, and return the symbol. A function "
-           "object or a (lambda ..) list is compiled and the native function returned. Functions with catch, unwind-protect or special "
-           "bindings stay bytecode, which every function is compiled to when it is defined. Error: undefined function; no C compiler.")
+           "object or a (lambda ..) list is compiled and the native function returned. Its bytecode, which every function is compiled to when it "
+           "is defined, is kept. Error: undefined function; no C compiler.")
 {
     kr_value fn = argv[0];
     if (kri_is_cons(fn))

@@ -6,20 +6,11 @@
  *
  * Every instruction becomes a block that holds its text from opcodes.def, the operands put in; native_code.h says what the words
  * mean there. Calls, closures and lists are written here, since bytecode takes their operands from consecutive registers.
- * A function with handlers (catch, unwind-protect, bindings, blocks left from closures) is not compiled: its bytecode serves. */
+ * A function that setjmp may return to (catch, unwind-protect, blocks left from closures) has one version, which does what the complete one does. */
 #include <stdarg.h>
 #include <stdio.h>
-#include "lisp/native.h"
-#include "lisp/opcode.h"
+#include "lisp/native_flow.h"
 #include "lisp/stream.h"
-
-static const struct {
-    const char *operands, *code;
-} ops[] = {
-#define OP(name, operands, meaning, code) {operands, #code},
-#include "lisp/opcodes.def"
-#undef OP
-};
 
 struct output {
     struct kri_worker *w;
@@ -54,14 +45,6 @@ static void put(struct output *o, const char *format, ...)
 static bool op_supported(unsigned op)
 {
     switch (op) {
-    case KRI_OP_BIND:
-    case KRI_OP_UNBIND:
-    case KRI_OP_CATCH:
-    case KRI_OP_BLOCK:
-    case KRI_OP_PROTECT:
-    case KRI_OP_POP:
-    case KRI_OP_ENDBODY:
-    case KRI_OP_RESUME:
     case KRI_OP_BUILTIN:
     case KRI_OP_PROLOGUE:
     case KRI_OP_SEGRETURN:
@@ -93,353 +76,9 @@ static bool supported(const struct kri_code *c)
     return true;
 }
 
-static unsigned parameters(const struct kri_code *c)
-{
-    return (unsigned)c->nreq + c->nopt + c->nkey + (c->flags & KRI_CODE_REST ? 1 : 0);
-}
-
 static bool is_fixed(const struct kri_code *c)
 {
     return !c->nopt && !c->nkey && !(c->flags & (KRI_CODE_KEYS | KRI_CODE_REST)) && c->nreq <= KRI_NATIVE_FIXED;
-}
-
-/* ---- control flow ---- */
-
-/* The instruction that the one at AT may jump to, or -1. */
-static int64_t target(const struct kri_code *c, uint32_t at)
-{
-    kri_instruction i = c->instr[at];
-    const char *kinds = ops[kri_decode_op(i)].operands;
-    if (kinds[2] != 'J')
-        return -1;
-    return (int64_t)at + 1 + (kinds[1] == 'X' ? kri_decode_bx(i) : kri_decode_sc(i));
-}
-
-static bool falls_through(unsigned op)
-{
-    return op != KRI_OP_JUMP && op != KRI_OP_LOOP && op != KRI_OP_RET && op != KRI_OP_RETNIL && op != KRI_OP_THROW && op != KRI_OP_RETURN;
-}
-
-/* Does the operation write its register A? */
-static bool writes_a(unsigned op)
-{
-    switch (op) {
-    case KRI_OP_SETVAR:
-    case KRI_OP_SETBOX:
-    case KRI_OP_CHECKSELF:
-    case KRI_OP_SETSLOT:
-    case KRI_OP_ASET:
-    case KRI_OP_RET:
-    case KRI_OP_THROW:
-    case KRI_OP_RETURN:
-        return false;
-    default:
-        return ops[op].operands[0] == 'R' && ops[op].operands[2] != 'J';
-    }
-}
-
-static bool is_call(unsigned op)
-{
-    switch (op) {
-    case KRI_OP_CALLG:
-    case KRI_OP_CALL:
-    case KRI_OP_SEND:
-    case KRI_OP_SENDV:
-    case KRI_OP_SENDSUPER:
-    case KRI_OP_APPLY:
-        return true;
-    default:
-        return false;
-    }
-}
-
-enum { TARGET = 1, REACHED = 2, CLEAN = 4 }; /* CLEAN: before the instruction the record is complete but for the site */
-
-/* What is known of a register in the fast version. FLOAT: the variable dN holds it; rN does too only if it is a parameter. */
-enum type { NOTHING_YET, FIXNUM, FLOAT, ANYTHING };
-
-struct flow {
-    unsigned char *flags;
-    uint64_t *live;      /* before each instruction, WORDS words of it */
-    unsigned words;
-    unsigned char *type; /* before each instruction, FRAME of them */
-    unsigned frame;
-    kr_value floats, vectors; /* names declared float and float-vector */
-};
-static enum type type_of(const struct flow *f, uint32_t at, unsigned r) { return (enum type)f->type[(size_t)at * f->frame + r]; }
-static bool is_double(const struct flow *f, uint32_t at, unsigned r) { return type_of(f, at, r) == FLOAT; }
-
-static uint32_t next_of(const struct kri_code *c, uint32_t at)
-{
-    return at + 1 + (kri_decode_op(c->instr[at]) == KRI_OP_CLOSURE ? kri_decode_c(c->instr[at]) : 0);
-}
-
-/* A must-analysis: CLEAN starts as true and is taken away. */
-static void find_clean(struct flow *f, const struct kri_code *c, unsigned params)
-{
-    uint32_t n = c->head.length;
-    memset(f->flags, CLEAN, n + 1);
-    f->flags[0] = REACHED;
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (uint32_t at = 0; at < n; at++) {
-            if (!(f->flags[at] & REACHED))
-                continue;
-            unsigned op = kri_decode_op(c->instr[at]);
-            bool clean = f->flags[at] & CLEAN;
-            if (is_call(op))
-                clean = true;
-            if (writes_a(op) && kri_decode_a(c->instr[at]) < params)
-                clean = false;
-            int64_t to[2] = {target(c, at), falls_through(op) ? (int64_t)next_of(c, at) : -1};
-            for (int j = 0; j < 2; j++) {
-                if (to[j] < 0 || to[j] >= n)
-                    continue;
-                unsigned char *flags = &f->flags[to[j]], was = *flags;
-                *flags |= REACHED | (j == 0 ? TARGET : 0);
-                if (!clean)
-                    *flags &= (unsigned char)~CLEAN;
-                changed |= was != *flags;
-            }
-        }
-    }
-}
-
-static void set(uint64_t *live, unsigned r) { live[r / 64] |= (uint64_t)1 << r % 64; }
-static void clear(uint64_t *live, unsigned r) { live[r / 64] &= ~((uint64_t)1 << r % 64); }
-static bool test(const uint64_t *live, unsigned r) { return live[r / 64] >> r % 64 & 1; }
-
-/* LIVE after the instruction at AT to LIVE before it. */
-static void step_back(uint64_t *live, const struct kri_code *c, uint32_t at)
-{
-    kri_instruction i = c->instr[at];
-    unsigned op = kri_decode_op(i), field[3] = {kri_decode_a(i), kri_decode_b(i), kri_decode_c(i)};
-    const char *kinds = ops[op].operands;
-    if (writes_a(op))
-        clear(live, field[0]);
-    for (int j = writes_a(op) && op != KRI_OP_BOX && op != KRI_OP_CALL && op != KRI_OP_APPLY ? 1 : 0; j < 3; j++)
-        if (kinds[j] == 'R')
-            set(live, field[j]);
-    if (is_call(op))
-        for (unsigned j = 0; j < field[1]; j++)
-            set(live, field[0] + KRI_FRAME_LINK + j);
-    if (op == KRI_OP_LIST)
-        for (unsigned j = 0; j < field[2]; j++)
-            set(live, field[1] + j);
-    if (op == KRI_OP_CLOSURE)
-        for (unsigned j = 1; j <= field[2]; j++)
-            if (!kri_decode_a(c->instr[at + j]))
-                set(live, kri_decode_b(c->instr[at + j]));
-}
-
-static void find_live(struct flow *f, const struct kri_code *c)
-{
-    uint32_t n = c->head.length;
-    memset(f->live, 0, (size_t)(n + 1) * f->words * sizeof *f->live);
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (uint32_t at = n; at-- > 0;) {
-            uint64_t *live = f->live + (size_t)n * f->words; /* the last is scratch */
-            if (!(f->flags[at] & REACHED))
-                continue;
-            int64_t to[2] = {target(c, at), falls_through(kri_decode_op(c->instr[at])) ? (int64_t)next_of(c, at) : -1};
-            memset(live, 0, f->words * sizeof *live);
-            for (int j = 0; j < 2; j++)
-                for (unsigned k = 0; k < f->words && to[j] >= 0 && to[j] < n; k++)
-                    live[k] |= f->live[(size_t)to[j] * f->words + k];
-            step_back(live, c, at);
-            uint64_t *before = f->live + (size_t)at * f->words;
-            if (memcmp(before, live, f->words * sizeof *live) != 0) {
-                memcpy(before, live, f->words * sizeof *live);
-                changed = true;
-            }
-        }
-    }
-}
-
-/* ---- types ----
- *
- * Inferred from constants and operations. Declarations are hints, taken from the source: what is declared float or float-vector is expected to be,
- * and the fast version leaves where it is not; a wrong one costs time and changes nothing. */
-
-static void declared(struct output *o, struct flow *f, kr_value specifier, kr_value names)
-{
-    const struct kri_string *s = kri_has_class(specifier, KRI_CLASS_SYMBOL) ? kri_string_of(((const struct kri_symbol *)specifier.w)->pname) : NULL;
-    if (!s)
-        return;
-    if (s->head.length == 4 && !memcmp(s->byte, "TYPE", 4) && kri_is_cons(names)) {
-        declared(o, f, kri_car(names), kri_cdr(names));
-        return;
-    }
-    bool one = (s->head.length == 5 && !memcmp(s->byte, "FLOAT", 5)) || (s->head.length == 12 && !memcmp(s->byte, "DOUBLE-FLOAT", 12));
-    bool vector = s->head.length == 12 && !memcmp(s->byte, "FLOAT-VECTOR", 12);
-    for (; (one || vector) && kri_is_cons(names); names = kri_cdr(names)) {
-        kr_value *list = one ? &f->floats : &f->vectors;
-        *list = kri_cons(o->w, kri_car(names), *list);
-    }
-}
-
-static void find_declarations(struct output *o, struct flow *f, kr_value form, int depth)
-{
-    for (unsigned n = 0; kri_is_cons(form) && depth < 100 && n < 10000; form = kri_cdr(form), n++) {
-        kr_value x = kri_car(form);
-        if (!kri_is_cons(x))
-            continue;
-        if (kri_eq(kri_car(x), o->w->vm->sym.declare)) {
-            for (kr_value l = kri_cdr(x); kri_is_cons(l); l = kri_cdr(l))
-                if (kri_is_cons(kri_car(l)))
-                    declared(o, f, kri_car(kri_car(l)), kri_cdr(kri_car(l)));
-        } else {
-            find_declarations(o, f, x, depth + 1);
-        }
-    }
-}
-
-static bool is_member(kr_value v, kr_value list)
-{
-    for (; kri_is_cons(list); list = kri_cdr(list))
-        if (kri_eq(kri_car(list), v))
-            return true;
-    return false;
-}
-
-/* Is the variable in register R at AT one of NAMES? */
-static bool hinted(const struct kri_code *c, uint32_t at, unsigned r, kr_value names)
-{
-    if (kri_is_nil(names) || kri_is_nil(c->debug))
-        return false;
-    kr_value table = kri_vector_of(c->debug)->at[1];
-    const uint32_t *row = (const uint32_t *)kri_string_of(table)->byte;
-    for (size_t i = 0; i < kri_length(table) / sizeof *row / KRI_LOCAL_WORDS; i++, row += KRI_LOCAL_WORDS)
-        if (row[1] == r << 2 && at + 1 >= row[2] && at < row[3] && row[0] < kri_length(c->debug) && is_member(kri_vector_of(c->debug)->at[row[0]], names))
-            return true;
-    return false;
-}
-
-/* Arithmetic on doubles: '+', '-', '*', '/', or 0. */
-static char float_operator(unsigned op)
-{
-    switch (op) {
-    case KRI_OP_ADD:
-    case KRI_OP_ADDI:
-        return '+';
-    case KRI_OP_SUB:
-        return '-';
-    case KRI_OP_MUL:
-        return '*';
-    case KRI_OP_DIV:
-        return '/';
-    default:
-        return 0;
-    }
-}
-
-/* Does the fast version do the instruction at AT, arithmetic, on doubles? */
-static bool on_doubles(const struct flow *f, const struct kri_code *c, uint32_t at)
-{
-    kri_instruction i = c->instr[at];
-    unsigned op = kri_decode_op(i), b = kri_decode_b(i), y = kri_decode_c(i);
-    if (!float_operator(op))
-        return false;
-    if (is_double(f, at, b) || (op != KRI_OP_ADDI && is_double(f, at, y)))
-        return true;
-    /* Into a variable declared float: unless both are integers, which it leaves for. */
-    return op != KRI_OP_ADDI && type_of(f, at, b) == ANYTHING && type_of(f, at, y) == ANYTHING && hinted(c, at, kri_decode_a(i), f->floats);
-}
-
-static bool element_on_doubles(const struct flow *f, const struct kri_code *c, uint32_t at)
-{
-    kri_instruction i = c->instr[at];
-    return kri_decode_op(i) == KRI_OP_AREF && hinted(c, at, kri_decode_b(i), f->vectors);
-}
-
-/* What the instruction at AT leaves in its register A. */
-static enum type result_type(const struct flow *f, const struct kri_code *c, uint32_t at)
-{
-    kri_instruction i = c->instr[at];
-    enum type x = kri_decode_b(i) < f->frame ? type_of(f, at, kri_decode_b(i)) : ANYTHING;
-    enum type y = kri_decode_c(i) < f->frame ? type_of(f, at, kri_decode_c(i)) : ANYTHING;
-    switch (kri_decode_op(i)) {
-    case KRI_OP_MOVE:
-        return x;
-    case KRI_OP_LOADI:
-        return FIXNUM;
-    case KRI_OP_LOADK: {
-        kr_value k = c->k[kri_decode_bx(i)];
-        return kri_is_float(k) ? FLOAT : kri_is_fixnum(k) ? FIXNUM : ANYTHING;
-    }
-    case KRI_OP_ADD:
-    case KRI_OP_SUB:
-    case KRI_OP_MUL:
-    case KRI_OP_DIV:
-        return on_doubles(f, c, at) ? FLOAT : x == FIXNUM && y == FIXNUM ? FIXNUM : ANYTHING;
-    case KRI_OP_ADDI:
-        return x == FLOAT ? FLOAT : FIXNUM;
-    case KRI_OP_MOD:
-        return FIXNUM;
-    case KRI_OP_AREF:
-        return element_on_doubles(f, c, at) ? FLOAT : ANYTHING;
-    default:
-        return ANYTHING;
-    }
-}
-
-static void find_types(struct flow *f, const struct kri_code *c, unsigned params)
-{
-    uint32_t n = c->head.length;
-    memset(f->type, NOTHING_YET, (size_t)n * f->frame);
-    for (unsigned r = 0; r < f->frame; r++)
-        f->type[r] = r < params ? ANYTHING : NOTHING_YET;
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (uint32_t at = 0; at < n; at++) {
-            if (!(f->flags[at] & REACHED))
-                continue;
-            unsigned op = kri_decode_op(c->instr[at]), a = kri_decode_a(c->instr[at]);
-            enum type result = writes_a(op) ? result_type(f, c, at) : NOTHING_YET;
-            int64_t to[2] = {target(c, at), falls_through(op) ? (int64_t)next_of(c, at) : -1};
-            for (int j = 0; j < 2; j++) {
-                if (to[j] < 0 || to[j] >= n)
-                    continue;
-                for (unsigned r = 0; r < f->frame; r++) {
-                    unsigned char *t = &f->type[(size_t)to[j] * f->frame + r];
-                    enum type out = writes_a(op) && r == a ? result : type_of(f, at, r);
-                    if (out == NOTHING_YET || out == *t || *t == ANYTHING)
-                        continue;
-                    *t = (unsigned char)(*t == NOTHING_YET ? out : ANYTHING);
-                    changed = true;
-                }
-            }
-        }
-    }
-}
-
-static void analyse(struct output *o, struct flow *f, const struct kri_code *c, unsigned params)
-{
-    size_t n = c->head.length + 1;
-    f->words = (c->frame + 64u) / 64;
-    f->frame = c->frame;
-    f->floats = f->vectors = KRI_NIL;
-    find_declarations(o, f, c->source, 0);
-    size_t bytes = (n + 7) / 8 * 8 + n * f->words * 8 + n * f->frame;
-    char *p = (char *)kri_make(o->w, KRI_CLASS_BYTES, (uint32_t)bytes, bytes / 8 + 1)->slot;
-    o->keep = kri_cons(o->w, kri_value_of(p - sizeof(struct kri_cell)), o->keep);
-    f->flags = (unsigned char *)p;
-    f->live = (uint64_t *)(p + (n + 7) / 8 * 8);
-    f->type = (unsigned char *)(f->live + n * f->words);
-    find_clean(f, c, params);
-    find_live(f, c);
-    find_types(f, c, params);
-}
-
-/* May the fast version leave at OP? */
-static bool may_leave(unsigned op)
-{
-    static const char *const words[] = {"KRI_ARITH", "KRI_COMPARE", "KRI_AREF", "KRI_ASET", "SYNC()"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strstr(ops[op].code, words[i]))
-            return true;
-    return false;
 }
 
 /* ---- instructions ---- */
@@ -545,7 +184,7 @@ static bool identifier(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c
 static void put_text(struct output *o, const struct kri_code *c, uint32_t at)
 {
     kri_instruction i = c->instr[at];
-    const char *p = ops[kri_decode_op(i)].code;
+    const char *p = kri_flow_ops[kri_decode_op(i)].code;
     while (*p) {
         size_t n = 0;
         while (identifier(p[n]))
@@ -562,8 +201,8 @@ static void put_text(struct output *o, const struct kri_code *c, uint32_t at)
             put(o, "%u", kri_decode_c(i));
         else if (n == 2 && !memcmp(p, "SB", 2))
             put(o, "%d", kri_decode_sb(i));
-        else if (n == 2 && (!memcmp(p, "SC", 2) || !memcmp(p, "BX", 2)) && target(c, at) >= 0)
-            put(o, "%d", (int)target(c, at));
+        else if (n == 2 && (!memcmp(p, "SC", 2) || !memcmp(p, "BX", 2)) && kri_flow_target(c, at) >= 0)
+            put(o, "%d", (int)kri_flow_target(c, at));
         else if (n == 2 && !memcmp(p, "SC", 2))
             put(o, "%d", kri_decode_sc(i));
         else if (n == 2 && !memcmp(p, "BX", 2))
@@ -576,71 +215,186 @@ static void put_text(struct output *o, const struct kri_code *c, uint32_t at)
 }
 
 /* The live registers before AT, each as FORMAT; the parameters too, since the record shows them. BOXED: as they are in the fast version. */
-static unsigned put_live(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at, const char *format, bool comma, bool boxed)
+static unsigned put_live(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at, const char *format, bool comma, bool boxed)
 {
     unsigned n = 0;
     for (unsigned r = 0; r < c->frame; r++)
-        if (r < parameters(c) || test(f->live + (size_t)at * f->words, r)) {
+        if (r < kri_flow_parameters(c) || kri_flow_test(f->live + (size_t)at * f->words, r)) {
             put(o, comma && n ? ", " : "");
-            put(o, boxed && r >= parameters(c) && is_double(f, at, r) ? "kri_box(w, d%u)" : format, r, n);
+            put(o, boxed && r >= kri_flow_parameters(c) && kri_flow_is_double(f, at, r) ? "kri_box(w, d%u)" : format, r, n);
             n++;
         }
     return n;
 }
 
 /* Doubles that the instruction at AT reads as values, or (AT's successor TO) that are values there, get their word. */
-static void put_boxes(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at, int64_t to, uint64_t *scratch)
+static void put_boxes(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at, int64_t to, uint64_t *scratch)
 {
     if (to < 0) {
         memset(scratch, 0, f->words * sizeof *scratch);
-        step_back(scratch, c, at);
+        kri_flow_step_back(scratch, c, at);
     }
-    bool writes = writes_a(kri_decode_op(c->instr[at]));
-    for (unsigned r = parameters(c); r < c->frame; r++) {
-        if (to < 0 ? is_double(f, at, r) && test(scratch, r)
-                   : !is_double(f, (uint32_t)to, r) && test(f->live + (size_t)to * f->words, r) &&
-                         (writes && r == kri_decode_a(c->instr[at]) ? result_type(f, c, at) == FLOAT : is_double(f, at, r)))
+    bool writes = kri_flow_writes_a(kri_decode_op(c->instr[at]));
+    for (unsigned r = kri_flow_parameters(c); r < c->frame; r++) {
+        if (to < 0 ? kri_flow_is_double(f, at, r) && kri_flow_test(scratch, r)
+                   : !kri_flow_is_double(f, (uint32_t)to, r) && kri_flow_test(f->live + (size_t)to * f->words, r) &&
+                         (writes && r == kri_decode_a(c->instr[at]) ? kri_flow_result(f, c, at) == KRI_FLOW_FLOAT : kri_flow_is_double(f, at, r)))
             put(o, "r%u = KRI_BOX(d%u); ", r, r);
     }
 }
 
 /* Register R before AT as a C double. */
-static void put_double(struct output *o, const struct flow *f, uint32_t at, unsigned r)
+static void put_double(struct output *o, const struct kri_flow *f, uint32_t at, unsigned r)
 {
-    put(o, is_double(f, at, r) ? "d%u" : "KRI_DOUBLE(r%u)", r);
+    put(o, kri_flow_is_double(f, at, r) ? "d%u" : "KRI_DOUBLE(r%u)", r);
 }
 
 /* The comparison that OP makes: C text with operands x_ and y_, and whether a jump is taken if it does not hold. */
-static const char *float_comparison(unsigned op, bool *negated, bool *immediate)
+static const char *comparison_text(unsigned op, bool fixnums, bool *negated, bool *immediate)
 {
     static const struct {
         unsigned char op, immediate_op, negated_op, negated_immediate;
-        const char *text;
+        const char *text, *fixnums;
     } table[] = {
-        {KRI_OP_JLT, KRI_OP_JLTI, KRI_OP_JNLT, KRI_OP_JNLTI, "KRI_DOUBLE_LT(x_, y_)"},
-        {KRI_OP_JLE, KRI_OP_JLEI, KRI_OP_JNLE, KRI_OP_JNLEI, "KRI_DOUBLE_LE(x_, y_)"},
-        {KRI_OP_JNUMEQ, KRI_OP_JNUMEQI, KRI_OP_JNNUMEQ, KRI_OP_JNNUMEQI, "x_ == y_"},
-        {KRI_OP_COUNT, KRI_OP_JGTI, KRI_OP_COUNT, KRI_OP_JNGTI, "KRI_DOUBLE_LT(y_, x_)"},
-        {KRI_OP_COUNT, KRI_OP_JGEI, KRI_OP_COUNT, KRI_OP_JNGEI, "KRI_DOUBLE_LE(y_, x_)"},
+        {KRI_OP_JLT, KRI_OP_JLTI, KRI_OP_JNLT, KRI_OP_JNLTI, "KRI_DOUBLE_LT(x_, y_)", "x_ < y_"},
+        {KRI_OP_JLE, KRI_OP_JLEI, KRI_OP_JNLE, KRI_OP_JNLEI, "KRI_DOUBLE_LE(x_, y_)", "x_ <= y_"},
+        {KRI_OP_JNUMEQ, KRI_OP_JNUMEQI, KRI_OP_JNNUMEQ, KRI_OP_JNNUMEQI, "x_ == y_", "x_ == y_"},
+        {KRI_OP_COUNT, KRI_OP_JGTI, KRI_OP_COUNT, KRI_OP_JNGTI, "KRI_DOUBLE_LT(y_, x_)", "x_ > y_"},
+        {KRI_OP_COUNT, KRI_OP_JGEI, KRI_OP_COUNT, KRI_OP_JNGEI, "KRI_DOUBLE_LE(y_, x_)", "x_ >= y_"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         *immediate = op == table[i].immediate_op || op == table[i].negated_immediate;
         *negated = op == table[i].negated_op || op == table[i].negated_immediate;
         if (*immediate || *negated || op == table[i].op)
-            return table[i].text;
+            return fixnums ? table[i].fixnums : table[i].text;
     }
     return NULL;
 }
 
+static const char *float_comparison(unsigned op, bool *negated, bool *immediate) { return comparison_text(op, false, negated, immediate); }
+static const char *fixnum_comparison(unsigned op, bool *negated, bool *immediate) { return comparison_text(op, true, negated, immediate); }
+
+/* A declaration where the fast version knows how to test it, or knows already. */
+static bool put_declared(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned a = kri_decode_a(i), kind = kri_decode_c(i);
+    enum kri_flow_type t = kri_flow_type_of(f, at, a), to = kri_flow_declared(kind, t);
+    bool trusted = kri_decode_op(i) == KRI_OP_TRUST, number = t == KRI_FLOW_FIXNUM || t == KRI_FLOW_FLOAT;
+    if (t == to && (kind == KRI_TYPE_FIXNUM || kind == KRI_TYPE_INTEGER || kind == KRI_TYPE_FLOAT || (kind == KRI_TYPE_NUMBER && number) ||
+                    kind < KRI_CLASS_BUILTIN_COUNT || trusted) && !(kind == KRI_CLASS_VECTOR && t == KRI_FLOW_ANY) &&
+        !(kind < KRI_CLASS_BUILTIN_COUNT && to == t && t == KRI_FLOW_ANY))
+        return true;
+    switch (kind) {
+    case KRI_TYPE_FIXNUM:
+    case KRI_TYPE_INTEGER:
+    case KRI_TYPE_RANGE:
+        if (t == KRI_FLOW_FLOAT)
+            put(o, "goto slow;");
+        else if (trusted && kind != KRI_TYPE_INTEGER)
+            put(o, "r%u.w |= 1;", a); /* whatever it was: now it is a fixnum */
+        else if (kind != KRI_TYPE_RANGE)
+            put(o, "if (KRI_UNLIKELY(!kri_is_fixnum(r%u))) goto slow;", a);
+        else
+            return false;
+        return true;
+    case KRI_TYPE_FLOAT:
+        put(o, t == KRI_FLOW_FIXNUM ? "goto slow;" : "d%u = KRI_FLOAT(r%u);", a, a);
+        return true;
+    case KRI_CLASS_FLOAT_VECTOR:
+    case KRI_CLASS_INTEGER_VECTOR:
+    case KRI_CLASS_STRING:
+        put(o, number ? "goto slow;" : "if (KRI_UNLIKELY(!kri_has_class(r%u, %u))) goto slow;", a, kind);
+        return true;
+    default:
+        return trusted;
+    }
+}
+
+/* An element of a vector whose class is known. */
+static bool put_element(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
+    bool set = kri_decode_op(i) == KRI_OP_ASET;
+    enum kri_flow_type vector = kri_flow_type_of(f, at, b), value = kri_flow_type_of(f, at, a);
+    const char *test = kri_flow_type_of(f, at, y) == KRI_FLOW_FIXNUM ? "" : "KRI_FIXNUM_OR_LEAVE(r%u); ";
+    if (kri_flow_is_double(f, at, y))
+        return false;
+    switch (vector) {
+    case KRI_FLOW_FLOAT_VECTOR:
+        put(o, test, y);
+        if (set) {
+            put(o, "const double x_ = ");
+            put_double(o, f, at, a);
+            put(o, "; KRI_ELEMENT(kri_fvector, r%u, r%u) = x_;", b, y);
+        } else {
+            put(o, "d%u = KRI_ELEMENT(kri_fvector, r%u, r%u);", a, b, y);
+        }
+        break;
+    case KRI_FLOW_INTEGER_VECTOR:
+        if (set && value == KRI_FLOW_FLOAT)
+            return false;
+        put(o, test, y);
+        if (set && value != KRI_FLOW_FIXNUM)
+            put(o, "KRI_FIXNUM_OR_LEAVE(r%u); ", a);
+        if (set)
+            put(o, "KRI_ELEMENT(kri_ivector, r%u, r%u) = kri_fixnum_value(r%u);", b, y, a);
+        else
+            put(o, "const int64_t n_ = KRI_ELEMENT(kri_ivector, r%u, r%u); if (KRI_UNLIKELY(!kri_fits_fixnum(n_))) goto slow; r%u = kri_fixnum(n_);", b, y, a);
+        break;
+    case KRI_FLOW_STRING:
+        if (set)
+            return false;
+        put(o, test, y);
+        put(o, "r%u = kri_fixnum(KRI_ELEMENT(kri_string, r%u, r%u));", a, b, y);
+        break;
+    default:
+        return false;
+    }
+    return true;
+}
+
+/* Arithmetic and comparisons of registers known to hold fixnums: no tests, and no overflow where the result is trusted to be one. */
+static bool put_on_fixnums(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned op = kri_decode_op(i), a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
+    bool negated, immediate, trusted;
+    const char *comparison = fixnum_comparison(op, &negated, &immediate);
+    if (comparison) {
+        if (kri_flow_type_of(f, at, a) != KRI_FLOW_FIXNUM || (!immediate && kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM))
+            return false;
+        put(o, "const long x_ = (long)r%u.w, y_ = (long)", a);
+        put(o, immediate ? "kri_fixnum(%d).w" : "r%u.w", immediate ? kri_decode_sb(i) : (int)b);
+        put(o, "; if (%s(%s)) JUMP(%d);", negated ? "!" : "", comparison, (int)kri_flow_target(c, at));
+        return true;
+    }
+    if (!kri_flow_float_operator(op) || op == KRI_OP_DIV || kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM ||
+        (op != KRI_OP_ADDI && kri_flow_type_of(f, at, y) != KRI_FLOW_FIXNUM))
+        return false;
+    unsigned wanted = kri_flow_wanted(f, c, at, &trusted);
+    bool wraps = trusted && (wanted == KRI_TYPE_FIXNUM || wanted == KRI_TYPE_RANGE);
+    if (op == KRI_OP_ADDI)
+        put(o, wraps ? "r%u.w = r%u.w + (uintptr_t)(%dl * 2);" : "KRI_FIXNUM_SUM(%u, (long)r%u.w, %dl * 2, __builtin_saddl_overflow);", a, b, kri_decode_sc(i));
+    else if (op == KRI_OP_MUL)
+        put(o, wraps ? "r%u.w = (r%u.w - 1) * (uintptr_t)kri_fixnum_value(r%u) + 1;" : "KRI_FIXNUM_PRODUCT(%u, r%u, r%u);", a, b, y);
+    else if (wraps)
+        put(o, "r%u.w = r%u.w %c (r%u.w - 1);", a, b, op == KRI_OP_ADD ? '+' : '-', y);
+    else
+        put(o, "KRI_FIXNUM_SUM(%u, (long)r%u.w, (long)(r%u.w - 1), %s);", a, b, y, op == KRI_OP_ADD ? "__builtin_saddl_overflow" : "__builtin_ssubl_overflow");
+    return true;
+}
+
 /* The instruction at AT on doubles, if the fast version does it so. */
-static bool put_on_doubles(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at)
+static bool put_on_doubles(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
 {
     kri_instruction i = c->instr[at];
     unsigned op = kri_decode_op(i), a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
     bool negated, immediate, doubles = false;
     const char *comparison = float_comparison(op, &negated, &immediate);
     if (comparison)
-        doubles = is_double(f, at, a) || (!immediate && is_double(f, at, b));
+        doubles = kri_flow_is_double(f, at, a) || (!immediate && kri_flow_is_double(f, at, b));
     if (comparison && doubles) {
         put(o, "const double x_ = ");
         put_double(o, f, at, a);
@@ -649,14 +403,10 @@ static bool put_on_doubles(struct output *o, const struct kri_code *c, const str
             put(o, "%d", kri_decode_sb(i));
         else
             put_double(o, f, at, b);
-        put(o, "; if (%s(%s)) JUMP(%d);", negated ? "!" : "", comparison, (int)target(c, at));
+        put(o, "; if (%s(%s)) JUMP(%d);", negated ? "!" : "", comparison, (int)kri_flow_target(c, at));
         return true;
     }
-    if (op == KRI_OP_ASET && is_double(f, at, a) && hinted(c, at, b, f->vectors)) {
-        put(o, "KRI_FLOAT_ELEMENT(r%u, r%u) = d%u;", b, y, a);
-        return true;
-    }
-    if (!writes_a(op) || result_type(f, c, at) != FLOAT)
+    if (!kri_flow_writes_a(op) || kri_flow_result(f, c, at) != KRI_FLOW_FLOAT)
         return false;
     switch (op) {
     case KRI_OP_MOVE:
@@ -670,11 +420,10 @@ static bool put_on_doubles(struct output *o, const struct kri_code *c, const str
             put(o, "d%u = %a;", a, d);
         break;
     }
-    case KRI_OP_AREF:
-        put(o, "d%u = KRI_FLOAT_ELEMENT(r%u, r%u);", a, b, y);
-        break;
     default:
-        if (op != KRI_OP_ADDI && !is_double(f, at, b) && !is_double(f, at, y))
+        if (!kri_flow_float_operator(op))
+            return false;
+        if (op != KRI_OP_ADDI && !kri_flow_is_double(f, at, b) && !kri_flow_is_double(f, at, y))
             put(o, "if (kri_both_fixnums(r%u, r%u)) goto slow; ", b, y);
         put(o, "const double x_ = ");
         put_double(o, f, at, b);
@@ -683,25 +432,39 @@ static bool put_on_doubles(struct output *o, const struct kri_code *c, const str
             put(o, "%d", kri_decode_sc(i));
         else
             put_double(o, f, at, y);
-        put(o, "; %sd%u = x_ %c y_;", op == KRI_OP_DIV ? "if (y_ == 0) goto slow; " : "", a, float_operator(op));
+        put(o, "; %sd%u = x_ %c y_;", op == KRI_OP_DIV ? "if (y_ == 0) goto slow; " : "", a, kri_flow_float_operator(op));
     }
-    if (a < parameters(c))
-        put(o, " r%u = KRI_BOX(d%u);", a, a);
     return true;
+}
+
+/* The instruction at AT as the fast version does it better than its text, if it does. */
+static bool put_typed(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
+{
+    unsigned op = kri_decode_op(c->instr[at]), a = kri_decode_a(c->instr[at]);
+    bool done;
+    if (op == KRI_OP_TYPE || op == KRI_OP_TRUST)
+        return put_declared(o, c, f, at); /* a parameter keeps its word */
+    if (op == KRI_OP_AREF || op == KRI_OP_ASET)
+        done = put_element(o, c, f, at);
+    else
+        done = put_on_fixnums(o, c, f, at) || put_on_doubles(o, c, f, at);
+    if (done && a < kri_flow_parameters(c) && kri_flow_writes_a(op) && kri_flow_result(f, c, at) == KRI_FLOW_FLOAT)
+        put(o, " r%u = KRI_BOX(d%u);", a, a);
+    return done;
 }
 
 /* Leaving with few registers is a tail call with C arguments, which needs no stack frame: a path that returns early does without one. */
 enum { LEAVE_REGISTERS = 3 };
 
-static unsigned count_live(const struct kri_code *c, const struct flow *f, uint32_t at)
+static unsigned count_live(const struct kri_code *c, const struct kri_flow *f, uint32_t at)
 {
     unsigned n = 0;
     for (unsigned r = 0; r < c->frame; r++)
-        n += r < parameters(c) || test(f->live + (size_t)at * f->words, r);
+        n += r < kri_flow_parameters(c) || kri_flow_test(f->live + (size_t)at * f->words, r);
     return n;
 }
 
-static void put_leave(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at, size_t j)
+static void put_leave(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at, size_t j)
 {
     const char *self = c->captures ? ", self" : "";
     unsigned n = count_live(c, f, at);
@@ -717,10 +480,10 @@ static void put_leave(struct output *o, const struct kri_code *c, const struct f
 }
 
 /* The functions that the fast version of function J leaves through. */
-static void put_exits(struct output *o, const struct kri_code *c, const struct flow *f, size_t j)
+static void put_exits(struct output *o, const struct kri_code *c, const struct kri_flow *f, size_t j)
 {
     for (uint32_t at = 0; at < c->head.length; at++) {
-        if (!(f->flags[at] & REACHED) || !may_leave(kri_decode_op(c->instr[at])) || count_live(c, f, at) > LEAVE_REGISTERS)
+        if (!(f->flags[at] & KRI_FLOW_REACHED) || !kri_flow_may_leave(kri_decode_op(c->instr[at])) || count_live(c, f, at) > LEAVE_REGISTERS)
             continue;
         put(o, "static KRI_COLD kr_value x%zu_%u(struct kri_worker *w, const kr_value *k, struct kri_native_frame *caller%s%s", j, at,
             c->captures ? ", kr_value self" : "", count_live(c, f, at) ? ", " : "");
@@ -731,25 +494,78 @@ static void put_exits(struct output *o, const struct kri_code *c, const struct f
     }
 }
 
-static void put_instruction(struct output *o, const struct kri_code *c, const struct flow *f, uint32_t at, size_t j, bool fast)
+static void put_handler(struct output *o, const struct kri_code *c, uint32_t at)
+{
+    kri_instruction i = c->instr[at];
+    unsigned a = kri_decode_a(i);
+    int to = (int)kri_flow_target(c, at);
+    switch (kri_decode_op(i)) {
+    case KRI_OP_BIND:
+        put(o, "KRI_HANDLER_BINDS(b%u, K(%u), r%u);", a, kri_decode_b(i), a + 2);
+        break;
+    case KRI_OP_UNBIND:
+        put(o, "KRI_HANDLER_UNBINDS();");
+        break;
+    case KRI_OP_CATCH:
+        put(o, "KRI_HANDLER_CATCHES(h%u, KRI_HANDLER_CATCH, r%u, r%u, i%d);", a, a + 2, a, to);
+        break;
+    case KRI_OP_BLOCK:
+        put(o, "SYNC_HERE(); r%u = kri_make_box(w, KRI_NIL); KRI_HANDLER_CATCHES(h%u, KRI_HANDLER_BLOCK, r%u, r%u, i%d);", a + 2, a, a + 2, a, to);
+        break;
+    case KRI_OP_PROTECT:
+        put(o, "KRI_HANDLER_PROTECTS(h%u, r%u, r%u, i%d);", a, a, a + 1, to);
+        break;
+    case KRI_OP_ENDBODY:
+        put(o, "KRI_HANDLER_POP(); r%u = KRI_NIL;", a);
+        break;
+    case KRI_OP_RESUME:
+        put(o, "if (!kri_is_nil(r%u)) { SYNC_HERE(); kri_native_resume(w, r%u, r%u); }", a, a, a + 1);
+        break;
+    default:
+        put(o, "KRI_HANDLER_POP();");
+    }
+}
+
+/* The records of the handlers. */
+static void put_records(struct output *o, const struct kri_code *c)
+{
+    for (unsigned r = 0; r < c->frame; r++) {
+        bool binds = false, enters = false;
+        for (uint32_t at = 0; at < c->head.length; at++) {
+            unsigned op = kri_decode_op(c->instr[at]);
+            if (kri_flow_ops[op].operands[0] == 'R' && kri_decode_a(c->instr[at]) == r) {
+                binds |= op == KRI_OP_BIND;
+                enters |= kri_flow_is_entered(op);
+            }
+        }
+        if (binds)
+            put(o, "    kr_value b%u[KRI_HANDLER_WORDS];\n", r);
+        if (enters)
+            put(o, "    struct kri_native_handler h%u;\n", r);
+    }
+}
+
+static void put_instruction(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at, size_t j, bool fast)
 {
     kri_instruction i = c->instr[at];
     unsigned op = kri_decode_op(i);
-    bool leave = fast && may_leave(op);
+    bool leave = fast && kri_flow_may_leave(op);
     uint64_t *scratch = f->live + (size_t)c->head.length * f->words;
-    int64_t to = target(c, at), next = falls_through(op) ? (int64_t)next_of(c, at) : -1;
-    if (f->flags[at] & TARGET || (!fast && may_leave(op)))
+    int64_t to = kri_flow_target(c, at), next = kri_flow_falls_through(op) ? (int64_t)kri_flow_next(c, at) : -1;
+    if (f->flags[at] & KRI_FLOW_TARGET || (!fast && kri_flow_may_leave(op)))
         put(o, "i%u:\n", at);
     put(o, "    { %senum { PC = %u }; ", leave ? "__label__ slow; " : "", at + 1);
     if (fast && to >= 0 && to < c->head.length)
         put_boxes(o, c, f, at, to, scratch);
-    bool done = fast && put_on_doubles(o, c, f, at);
+    bool done = fast && put_typed(o, c, f, at);
     if (fast && !done)
         put_boxes(o, c, f, at, -1, scratch);
     if (done) {
         ;
-    } else if (is_call(op)) {
-        put_call(o, c, i, fast && f->flags[at] & CLEAN);
+    } else if (kri_flow_is_call(op)) {
+        put_call(o, c, i, fast && f->flags[at] & KRI_FLOW_CLEAN);
+    } else if (kri_flow_is_handler(op)) {
+        put_handler(o, c, at);
     } else if (op == KRI_OP_CLOSURE) {
         put_closure(o, c, at);
     } else if (op == KRI_OP_LIST) {
@@ -772,8 +588,10 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
 
 static bool has_complete(const struct kri_code *c)
 {
+    if (kri_flow_has_entered(c))
+        return false;
     for (uint32_t at = 0; at < c->head.length; at++)
-        if (may_leave(kri_decode_op(c->instr[at])))
+        if (kri_flow_may_leave(kri_decode_op(c->instr[at])))
             return true;
     return false;
 }
@@ -789,7 +607,7 @@ static void put_head(struct output *o, size_t j, const char *attribute, char let
         put(o, ", unsigned at, const kr_value *live");
     else if (is_fixed(f->code))
         for (unsigned i = 0; i < f->parameters; i++)
-            put(o, ", kr_value r%u", i);
+            put(o, ", %skr_value r%u", kri_flow_has_entered(f->code) ? "KRI_ACROSS " : "", i);
     else
         put(o, ", const kr_value *argv");
     put(o, ")");
@@ -819,24 +637,28 @@ static void put_comment(struct output *o, kr_value v)
     put(o, " */\n");
 }
 
-static void put_variables(struct output *o, unsigned from, unsigned to)
+static void put_variables(struct output *o, const struct kri_code *c, unsigned from, unsigned to)
 {
+    const char *across = kri_flow_has_entered(c) ? "KRI_ACROSS " : "";
     for (unsigned i = from; i < to; i++)
-        put(o, i % 16 == from % 16 ? "%s    kr_value r%u" : "%s, r%u", i % 16 == from % 16 && i > from ? ";\n" : "", i);
+        if (i % 16 == from % 16)
+            put(o, "%s    %skr_value r%u", i > from ? ";\n" : "", across, i);
+        else
+            put(o, ", r%u", i);
     put(o, from < to ? ";\n" : "");
 }
 
 /* The parameters of function J, the poll, or the jump to where the complete version begins. */
-static void put_entry(struct output *o, const struct flow *flow, size_t j, bool complete)
+static void put_entry(struct output *o, const struct kri_flow *flow, size_t j, bool complete)
 {
     const struct function *f = &o->function[j];
     const struct kri_code *c = f->code;
     unsigned n = f->parameters;
     if (complete) {
-        put_variables(o, 0, c->frame);
+        put_variables(o, c, 0, c->frame);
         put(o, "    switch (at) {\n");
         for (uint32_t at = 0; at < c->head.length; at++)
-            if (flow->flags[at] & REACHED && may_leave(kri_decode_op(c->instr[at]))) {
+            if (flow->flags[at] & KRI_FLOW_REACHED && kri_flow_may_leave(kri_decode_op(c->instr[at]))) {
                 put(o, "    case %u: ", at);
                 put_live(o, c, flow, at, "r%u = live[%u]; ", false, false);
                 put(o, "goto i%u;\n", at);
@@ -845,12 +667,12 @@ static void put_entry(struct output *o, const struct flow *flow, size_t j, bool 
         return;
     }
     if (!is_fixed(c) && n > 0) {
-        put(o, "    kr_value ");
+        put(o, "    %skr_value ", kri_flow_has_entered(c) ? "KRI_ACROSS " : "");
         for (unsigned i = 0; i < n; i++)
             put(o, "%sr%u = argv[%u]", i ? ", " : "", i, i);
         put(o, ";\n");
     }
-    put_variables(o, n, c->frame);
+    put_variables(o, c, n, c->frame);
     put(o, "    if (KRI_NATIVE_LOW())\n        return l%zu(w, k, caller%s", j, c->captures ? ", self" : "");
     if (!is_fixed(c))
         put(o, ", argv");
@@ -875,7 +697,7 @@ static void put_low(struct output *o, size_t j)
     put(o, ");\n}\n");
 }
 
-static void put_version(struct output *o, const struct flow *flow, size_t j, bool complete)
+static void put_version(struct output *o, const struct kri_flow *flow, size_t j, bool complete)
 {
     const struct function *f = &o->function[j];
     const struct kri_code *c = f->code;
@@ -884,11 +706,12 @@ static void put_version(struct output *o, const struct flow *flow, size_t j, boo
     put_head(o, j, complete ? "KRI_COLD" : f->inlined ? "inline" : "", complete ? 's' : 'f');
     put(o, "\n{\n    enum { POOL = %u, SITES = %u };\n    struct kr_context *const ctx = w->ctx; struct kr_vm *const vm = w->vm;\n", f->pool, f->sites);
     put(o, "    struct { struct kri_native_frame frame; kr_value argument[%u]; } rec;\n", n ? n : 1);
+    put_records(o, c);
     put_entry(o, flow, j, complete);
     for (unsigned r = 0; fast && r < c->frame; r++)
         for (uint32_t at = 0; at < c->head.length; at++)
-            if (flow->flags[at] & REACHED && (is_double(flow, at, r) || (writes_a(kri_decode_op(c->instr[at])) && kri_decode_a(c->instr[at]) == r &&
-                                                                         result_type(flow, c, at) == FLOAT))) {
+            if (flow->flags[at] & KRI_FLOW_REACHED && (kri_flow_is_double(flow, at, r) || (kri_flow_writes_a(kri_decode_op(c->instr[at])) && kri_decode_a(c->instr[at]) == r &&
+                                                                         kri_flow_result(flow, c, at) == KRI_FLOW_FLOAT))) {
                 put(o, "    double d%u;\n", r);
                 break;
             }
@@ -897,7 +720,7 @@ static void put_version(struct output *o, const struct flow *flow, size_t j, boo
         put(o, ", rec.argument[%u] = r%u", i, i);
     put(o, ")\n");
     for (uint32_t at = 0; at < c->head.length; at++)
-        if (flow->flags[at] & REACHED)
+        if (flow->flags[at] & KRI_FLOW_REACHED)
             put_instruction(o, c, flow, at, j, fast);
     put(o, "#undef FRAME\n#undef SYNC\n#undef SELF\n}\n");
 }
@@ -905,9 +728,9 @@ static void put_version(struct output *o, const struct flow *flow, size_t j, boo
 static void put_function(struct output *o, size_t j)
 {
     const struct kri_code *c = o->function[j].code;
-    struct flow flow;
+    struct kri_flow flow;
     o->keep = KRI_NIL;
-    analyse(o, &flow, c, o->function[j].parameters);
+    kri_flow_analyse(o->w, &flow, c, &o->keep);
     put(o, "\n");
     put_comment(o, c->name);
     if (has_complete(c)) {
@@ -961,10 +784,10 @@ kr_value kri_native_generate(struct kri_worker *w, const struct kri_native_sourc
         struct function *f = &o.function[j];
         f->code = (const struct kri_code *)kri_vector_of(s->codes)->at[j].w;
         f->compiled = supported(f->code);
-        f->parameters = parameters(f->code);
+        f->parameters = kri_flow_parameters(f->code);
         bool named = f->compiled && !f->code->captures && is_fixed(f->code) && !(f->code->flags & KRI_CODE_MACRO) && kri_is_symbol(f->code->name);
         f->link = named && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;
-        f->inlined = f->link >= 0 && calls_itself(f);
+        f->inlined = f->link >= 0 && !kri_flow_has_entered(f->code) && calls_itself(f);
         f->pool = o.pool;
         f->sites = o.sites;
         if (f->compiled) {

@@ -18,6 +18,8 @@
 
 /* ---- instances ---- */
 
+static void nothing(struct kri_worker *w, void *arg) { (void)w, (void)arg; }
+
 struct kri_native_instance *kri_native_instance_new(struct kri_worker *w, const struct kri_native_module *m)
 {
     struct kr_vm *vm = w->vm;
@@ -25,8 +27,10 @@ struct kri_native_instance *kri_native_instance_new(struct kri_worker *w, const 
     struct kri_native_instance *n = calloc(1, sizeof *n + m->functions * sizeof *n->native);
     if (!n)
         kri_error_memory(w, m->functions * sizeof *n->native);
-    /* Each VM that loads the module stores the same address, perhaps at once. Relaxed: before it runs the module's code, it has stored it itself. */
+    /* Each VM that loads the module stores the same address, perhaps at once. Relaxed, and then all threads pass the gate: the module's words do
+     * not lie behind the address of a function by which another thread comes to its code, so no data dependency orders them. */
     kri_store_relaxed((kri_atomic *)(void *)m->api, (size_t)&kri_native_table);
+    kri_with_world_stopped(w, nothing, NULL);
     n->module = m;
     n->constants = k;
     kri_vector_of(k)->at[0] = kri_tag_pointer(n);

@@ -18,7 +18,8 @@ void kri_native_finish(struct kr_vm *vm);
 
 /* A directory for the C compiler's files; for kri_unwind_protect. */
 struct kri_scratch {
-    char directory[PATH_MAX], c_file[PATH_MAX + 16], object[PATH_MAX + 16], log[PATH_MAX + 16];
+    char directory[PATH_MAX], header_directory[PATH_MAX + 16], header[PATH_MAX + 32];
+    char c_file[PATH_MAX + 16], object[PATH_MAX + 16], log[PATH_MAX + 16];
     int optimize; /* -O */
 };
 void kri_scratch_begin(struct kri_worker *w, struct kri_scratch *s);

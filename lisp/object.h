@@ -113,6 +113,21 @@ enum kri_code_flag {
  *       register, or of a captured variable its index, shifted by two; bit 0: it is in a box, bit 1: it is captured. */
 enum { KRI_SITE_WORDS = 3, KRI_LOCAL_WORDS = 4, KRI_LOCAL_BOXED = 1, KRI_LOCAL_CAPTURED = 2 };
 
+/* What the instructions TYPE and TRUST test: a class's index (exactly that class inline, its subclasses out of line), or: */
+enum kri_type_kind {
+    KRI_TYPE_NONE = 0,
+    KRI_TYPE_FIXNUM = 0x4000,
+    KRI_TYPE_INTEGER,
+    KRI_TYPE_FLOAT,
+    KRI_TYPE_NUMBER,
+    KRI_TYPE_LIST,
+    KRI_TYPE_RANGE, /* fixnums from LOW to HIGH */
+    KRI_TYPE_CLASS, /* LOW: the class object */
+    KRI_TYPE_OTHER, /* as typep says */
+};
+/* Their second operand, a vector. VARIABLE: whose type it is, NIL: of a (the ..). */
+enum { KRI_TYPE_SPECIFIER, KRI_TYPE_VARIABLE, KRI_TYPE_LOW, KRI_TYPE_HIGH, KRI_TYPE_WORDS };
+
 struct kri_code {
     struct kri_cell head;        /* length: instructions */
     /* values: 9, as classes.def says */

@@ -1,4 +1,5 @@
 /* ops.c -- the out-of-line halves of instructions. */
+#include "lisp/native.h"
 #include "lisp/ops.h"
 
 kr_value kri_op_getvar_slow(struct kri_worker *w, kr_value symbol)
@@ -80,4 +81,48 @@ void kri_op_aset(struct kri_worker *w, kr_value v, kr_value i, kr_value x)
 {
     kr_value argv[3] = {v, i, x};
     kri_call(w, kri_symbol_function(w->vm, w->vm->sym.aset), 3, argv);
+}
+
+static bool typep(struct kri_worker *w, kr_value v, kr_value specifier)
+{
+    kr_value argv[2] = {v, specifier};
+    return !kri_is_nil(kri_call(w, kri_symbol_function(w->vm, w->vm->sym.typep), 2, argv));
+}
+
+static int type_error(unsigned kind)
+{
+    switch (kind) {
+    case KRI_TYPE_FIXNUM:
+    case KRI_TYPE_INTEGER:
+    case KRI_TYPE_RANGE:
+        return KRI_E_NO_INTEGER;
+    case KRI_TYPE_FLOAT:
+    case KRI_TYPE_NUMBER:
+        return KRI_E_NO_NUMBER;
+    case KRI_TYPE_LIST:
+        return KRI_E_NO_LIST;
+    case KRI_CLASS_SYMBOL:
+        return KRI_E_NO_SYMBOL;
+    case KRI_CLASS_STRING:
+        return KRI_E_NO_STRING;
+    case KRI_CLASS_FLOAT_VECTOR:
+        return KRI_E_NO_FLOAT_VECTOR;
+    case KRI_CLASS_INTEGER_VECTOR:
+        return KRI_E_NO_INTEGER_VECTOR;
+    default:
+        return KRI_E_TYPE_MISMATCH;
+    }
+}
+
+void kri_op_type(struct kri_worker *w, kr_value v, kr_value type, unsigned kind)
+{
+    const kr_value *t = kri_vector_of(type)->at;
+    if ((kind < KRI_CLASS_BUILTIN_COUNT || kind == KRI_TYPE_LIST || kind == KRI_TYPE_OTHER) && typep(w, v, t[KRI_TYPE_SPECIFIER]))
+        return;
+    /* The function is named by every message; a datum that is nil is not. */
+    const char *value = kri_is_nil(v) ? ", not nil" : "";
+    w->callee = kri_running_function(w->ctx);
+    if (kri_is_nil(t[KRI_TYPE_VARIABLE]))
+        kri_error(w, type_error(kind), v, "(the %V ..)%s", t[KRI_TYPE_SPECIFIER], value);
+    kri_error(w, type_error(kind), v, "the variable %V is declared %V%s", t[KRI_TYPE_VARIABLE], t[KRI_TYPE_SPECIFIER], value);
 }

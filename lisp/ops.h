@@ -17,6 +17,8 @@ void kri_op_setvar_slow(struct kri_worker *w, kr_value symbol, kr_value v);
 kr_value kri_op_car(struct kri_worker *w, kr_value v);
 kr_value kri_op_cdr(struct kri_worker *w, kr_value v);
 void kri_op_bind(struct kr_context *ctx, kr_value *base, kr_value *h, kr_value symbol, kr_value value);
+/* V is not of the TYPE of KIND as far as kri_type_is knows: raises, unless it is of a subclass or typep says so. */
+void kri_op_type(struct kri_worker *w, kr_value v, kr_value type, unsigned kind);
 kr_value kri_op_aref(struct kri_worker *w, kr_value v, kr_value i);
 void kri_op_aset(struct kri_worker *w, kr_value v, kr_value i, kr_value x);
 
@@ -47,6 +49,46 @@ static inline void kri_op_handler(struct kr_context *ctx, kr_value *base, const 
 
 static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
 
+/* ---- declared types ---- */
+
+/* Is V certainly of the type that KIND and TYPE (a vector) say? */
+__attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, kr_value v, kr_value type, unsigned kind)
+{
+    const kr_value *t = ((const struct kri_vector *)type.w)->at;
+    switch (kind) {
+    case KRI_TYPE_FIXNUM:
+        return kri_is_fixnum(v);
+    case KRI_TYPE_INTEGER:
+        return kri_is_fixnum(v) || kri_has_class(v, KRI_CLASS_BIGNUM);
+    case KRI_TYPE_FLOAT:
+        return kri_is_float(v);
+    case KRI_TYPE_NUMBER:
+        return kri_is_fixnum(v) || kri_is_float(v) || kri_is_number(v);
+    case KRI_TYPE_LIST:
+        return kri_is_list(v);
+    case KRI_TYPE_RANGE: /* fixnum order is word order */
+        return kri_is_fixnum(v) && (intptr_t)v.w >= (intptr_t)t[KRI_TYPE_LOW].w && (intptr_t)v.w <= (intptr_t)t[KRI_TYPE_HIGH].w;
+    case KRI_TYPE_CLASS:
+        return kri_derivedp(vm, v, t[KRI_TYPE_LOW]);
+    case KRI_TYPE_OTHER:
+        return false;
+    default:
+        return kri_has_class(v, kind);
+    }
+}
+
+/* OTHER is always seen to out of line, so it is no reason to leave native code's fast version. */
+#define KRI_CHECK_TYPE(v, type, kind)                                                              \
+    do {                                                                                           \
+        if (KRI_UNLIKELY(!kri_type_is(vm, (v), (type), (kind)))) {                                 \
+            if ((kind) == KRI_TYPE_OTHER)                                                          \
+                SYNC_HERE();                                                                       \
+            else                                                                                   \
+                SYNC();                                                                            \
+            kri_op_type(w, (v), (type), (kind));                                                   \
+        }                                                                                          \
+    } while (0)
+
 /* ---- variables, cells ---- */
 
 #define KRI_GETVAR(a, symbol)                                                                      \
@@ -57,7 +99,14 @@ static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
             R(a) = v_;                                                                             \
             NEXT;                                                                                  \
         }                                                                                          \
-        SYNC_HERE();                                                                                   \
+        size_t i_ = (size_t)kri_fixnum_value(kri_slot(&s_->special));                              \
+        kr_value d_ = i_ < ctx->dynamic_size ? ctx->dynamic[i_] : KRI_UNBOUND;                     \
+        d_ = kri_eq(d_, KRI_UNBOUND) ? v_ : d_;                                                    \
+        if (KRI_LIKELY(!kri_eq(d_, KRI_UNBOUND))) {                                                \
+            R(a) = d_;                                                                             \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC_HERE();                                                                               \
         R(a) = kri_op_getvar_slow(w, (symbol));                                                    \
     } while (0)
 
@@ -68,7 +117,12 @@ static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
             kri_store(w, &s_->head, &s_->value, (v));                                              \
             NEXT;                                                                                  \
         }                                                                                          \
-        SYNC_HERE();                                                                                   \
+        size_t i_ = (size_t)kri_fixnum_value(kri_slot(&s_->special));                              \
+        if (i_ < ctx->dynamic_size && !kri_eq(ctx->dynamic[i_], KRI_UNBOUND) && !kri_eq(s_->vtype, kri_fixnum(0))) { \
+            ctx->dynamic[i_] = (v);                                                                \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC_HERE();                                                                               \
         kri_op_setvar_slow(w, (symbol), (v));                                                      \
     } while (0)
 
@@ -109,6 +163,10 @@ static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
         kr_value f_ = kri_flonum_try(kri_flonum_value(x_) op kri_flonum_value(y_));                \
         if (KRI_LIKELY(kri_is_flonum(f_))) {                                                       \
             R(a) = f_;                                                                             \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        if (kri_is_tried_zero(f_)) {                                                               \
+            R(a) = (kr_value){KRI_FLONUM_ZERO};                                                    \
             NEXT;                                                                                  \
         }                                                                                          \
     }
@@ -221,6 +279,10 @@ static inline kr_value kri_unreachable_op(void) { __builtin_unreachable(); }
                 kr_value f_ = kri_flonum_try(((const struct kri_fvector *)c_)->at[i_]);         \
                 if (KRI_LIKELY(kri_is_flonum(f_))) {                                            \
                     R(a) = f_;                                                                  \
+                    NEXT;                                                                       \
+                }                                                                               \
+                if (kri_is_tried_zero(f_)) {                                                    \
+                    R(a) = (kr_value){KRI_FLONUM_ZERO};                                         \
                     NEXT;                                                                       \
                 }                                                                               \
             } else if (c_->cls == KRI_CLASS_INTEGER_VECTOR) {                                   \

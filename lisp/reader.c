@@ -400,7 +400,7 @@ kr_value kri_reader_list(struct reader *r, int close)
         if (c == close)
             break;
         kr_value v = kri_reader_item(r, c);
-        if (kri_eq(v, NOTHING))
+        if (kri_eq(v, NO_ITEM))
             continue;
         if (kri_eq(v, CLOSE))
             kri_reader_error(r, KRI_E_ILLEGAL_DELIMITER, kri_fixnum(c), "in a list");
@@ -408,7 +408,7 @@ kr_value kri_reader_list(struct reader *r, int close)
             v = kri_reader_object(r);
             do
                 c = kri_reader_skip_space(r);
-            while (c >= 0 && c != close && kri_eq(kri_reader_item(r, c), NOTHING));
+            while (c >= 0 && c != close && kri_eq(kri_reader_item(r, c), NO_ITEM));
             if (c != close && c >= 0)
                 kri_reader_error(r, KRI_E_ILLEGAL_DELIMITER, v, "more than one object after a dot");
             if (kri_is_nil(tail))
@@ -624,7 +624,7 @@ kr_value kri_reader_native(struct reader *r, enum native n, int c, int number)
     case NATIVE_LIST: return kri_reader_list(r, ')');
     case NATIVE_CLOSE: return CLOSE;
     case NATIVE_SUBSCRIPTS: return kri_cons(r->w, r->vm->sym.aref, kri_reader_list(r, ']'));
-    case NATIVE_END_SUBSCRIPTS: return NOTHING;
+    case NATIVE_END_SUBSCRIPTS: return NO_ITEM;
     case NATIVE_QUOTE: {
         unsigned line = r->line;
         kr_value form = kri_list(w, 2, r->vm->sym.quote, kri_reader_object(r));
@@ -639,7 +639,7 @@ kr_value kri_reader_native(struct reader *r, enum native n, int c, int number)
     }
     case NATIVE_STRING: return read_string(r, c);
     case NATIVE_COMMENT:
-    case NATIVE_LINE_COMMENT: skip_line(r); return NOTHING;
+    case NATIVE_LINE_COMMENT: skip_line(r); return NO_ITEM;
     case NATIVE_BACKQUOTE: {
         unsigned line = r->line;
         r->backquote++;
@@ -696,7 +696,7 @@ kr_value kri_reader_native(struct reader *r, enum native n, int c, int number)
     }
     case NATIVE_LABEL: return read_label(r, number);
     case NATIVE_REFERENCE: return read_reference(r, number);
-    case NATIVE_BLOCK_COMMENT: kri_skip_block_comment(r); return NOTHING;
+    case NATIVE_BLOCK_COMMENT: kri_skip_block_comment(r); return NO_ITEM;
     case NATIVE_FEATURE: return kri_read_feature(r, true);
     case NATIVE_NO_FEATURE: return kri_read_feature(r, false);
     case NATIVE_STRUCTURE: return kri_read_instance(r, true);
@@ -753,7 +753,7 @@ kr_value kri_reader_dispatch(struct reader *r, kr_value table)
     for (; (c = kri_reader_get(r)) >= '0' && c <= '9'; number = number > 100000000 ? number : (number < 0 ? 0 : number * 10) + c - '0') {
     }
     if (c < 0)
-        return NOTHING;
+        return NO_ITEM;
     if (number > INT_MAX)
         kri_reader_error(r, KRI_E_SHARP_MACRO, kri_integer(r->w, number), "a number too large");
     int upper = c >= 'a' && c <= 'z' ? c - 32 : c;
@@ -769,7 +769,7 @@ kr_value kri_reader_dispatch(struct reader *r, kr_value table)
     return r->suppress ? kri_reader_object(r) : user_macro(r, m, upper, 3, (int)number);
 }
 
-/* The item that begins with C (taken, not white space): an object, or NOTHING, DOT, CLOSE. */
+/* The item that begins with C (taken, not white space): an object, or NO_ITEM, DOT, CLOSE. */
 kr_value kri_reader_item(struct reader *r, int c)
 {
     kri_reader_check_depth(r);
@@ -807,7 +807,7 @@ kr_value kri_reader_object(struct reader *r)
         if (c < 0)
             kri_reader_end_error(r, "end of input where an object was expected", 0);
         kr_value v = kri_reader_item(r, c);
-        if (kri_eq(v, NOTHING))
+        if (kri_eq(v, NO_ITEM))
             continue;
         if (kri_eq(v, CLOSE))
             kri_reader_error(r, KRI_E_ILLEGAL_DELIMITER, kri_fixnum(c), "an object expected");
@@ -901,7 +901,7 @@ static kr_value read_one(struct kri_worker *w, kr_value stream, bool eof_error, 
         kr_value v = kri_reader_item(&r, c);
         if (kri_eq(v, CLOSE))
             continue; /* a stray parenthesis */
-        if (kri_eq(v, NOTHING))
+        if (kri_eq(v, NO_ITEM))
             v = KRI_NIL;
         else if (kri_eq(v, DOT))
             v = kri_reader_dot_symbol(&r);

@@ -25,7 +25,7 @@ static void infix_next(struct infix *p)
             return;
         if (r->syntax[c] == TERMINATING) {
             p->object = kri_reader_item(r, c);
-            if (kri_eq(p->object, NOTHING))
+            if (kri_eq(p->object, NO_ITEM))
                 continue;
             if (kri_eq(p->object, CLOSE) || kri_eq(p->object, DOT))
                 infix_error(p);

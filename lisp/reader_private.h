@@ -70,10 +70,9 @@ extern const struct kri_native_macro {
 } kri_natives[NATIVE_COUNT];
 
 /* What reading an item may yield besides an object. */
-#define NOTHING KRI_UNBOUND
+#define NO_ITEM KRI_UNBOUND
 #define DOT KRI_ABSENT
 #define CLOSE KRI_IMMEDIATE(KRI_IMM_DELETED)
-#define AT_END KRI_IMMEDIATE(KRI_IMM_EOF)
 
 /* Markers inside forms being read are %record cells: [0] the kind, [1] the expression, or a label's number and value. */
 enum marker { MARK_COMMA = 1, MARK_SPLICE, MARK_LABEL };

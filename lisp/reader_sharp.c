@@ -278,7 +278,7 @@ kr_value kri_read_feature(struct reader *r, bool wanted)
     r->suppress = true;
     kri_reader_object(r);
     r->suppress = suppressed;
-    return NOTHING;
+    return NO_ITEM;
 }
 
 void kri_reader_load_readtable(struct reader *r);

@@ -236,7 +236,7 @@ static kr_value call_native(struct kri_worker *w, enum native n, int argc, kr_va
         kri_argument_error(w, 2, argv[2], KRI_E_RANGE);
     kr_value v = n == NATIVE_SHARP ? kri_reader_dispatch(&r, kri_readtable_of(w, r.readtable)->dispatch)
                                    : kri_reader_native(&r, n, c, number == 0 && n != NATIVE_LABEL && n != NATIVE_REFERENCE ? -1 : (int)number);
-    if (kri_eq(v, NOTHING) || kri_eq(v, CLOSE))
+    if (kri_eq(v, NO_ITEM) || kri_eq(v, CLOSE))
         v = KRI_NIL;
     return kri_reader_finish(&r, kri_eq(v, DOT) ? kri_reader_dot_symbol(&r) : v);
 }

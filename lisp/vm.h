@@ -275,6 +275,8 @@ bool kri_is_integer(kr_value v);                             /* fixnum or bignum
 double kri_to_double(struct kri_worker *w, kr_value v);      /* any real number */
 bool kri_eql(kr_value a, kr_value b);                        /* eq, or equal numbers of one type */
 bool kri_equal(struct kri_worker *w, kr_value a, kr_value b);
+/* Are instances of class index CLS compared and copied slot by slot? Then *SLOTS says how many they have. */
+bool kri_has_parts(struct kri_worker *w, unsigned cls, size_t *slots);
 uintptr_t kri_sxhash(struct kri_worker *w, kr_value v);      /* equal values hash alike */
 /* The bytes of a number as the printer writes it, into BUFFER; returns the length needed. Bignums may be long. */
 size_t kri_print_float(struct kr_vm *vm, double d, bool shortest, char buffer[64]);

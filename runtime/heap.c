@@ -1,14 +1,8 @@
-/* heap.c -- the global buddy base, the local ones of the workers, and the policies between them.
+/* heap.c -- allocation: the slow paths, and the heap's life.
  *
  * A request goes the first way that serves it: the worker's own base (inline in heap.h, or kri_alloc below); a refill of
  * that in bulk from the global base; sweeping one chunk after the other into the global base; another chunk from the system,
- * if the policy allows; a collection; another chunk whatever the policy says; NULL.
- *
- * Note [growth]. A collection is due when `budget` bytes were handed out since the last one and the heap is used up. The budget
- * is at least the live memory (so that marking is paid for by as much allocation) and at least the initial size for each worker
- * that allocates, up to the number of cores: twice the threads do not collect twice as often. `factor` raises
- * it while collections take more than 30 % of the time: up to five times the live memory for small heaps, whose peak is of no
- * concern, a tenth for big ones. A heap in fragments grows all the same until it can hand out its budget. */
+ * if the policy allows; a collection; another chunk whatever the policy says; NULL. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <sched.h>
@@ -21,26 +15,7 @@ const uint32_t kri_fib[KRI_CHUNK_INDEX + 1] = {
     377, 610, 987, 1597, 2584, 4181, 6765, 10946, 17711, 28657, 46368, 75025,
 };
 
-enum {
-    INITIAL_BYTES = 16 << 20,
-    TREE_BYTES = KRI_TREE_GRANULES * KRI_GRANULE,
-    REFILL_NODES = 64,             /* at most, so that base_lock is held briefly */
-    STRESS_RUN = 4,                /* index of the runs in stress mode: 8 granules */
-    STRESS_CELLS = 2,
-    STRIP_CELLS = 16,              /* smaller nodes are cut into a list */
-    BIG_BUDGET = 64 << 20,         /* beyond this the peak matters */
-    RELEASE_CHUNKS = 256,          /* given back by one collection: bounds its pause */
-    WITHHELD_BYTES = 128 << 10,    /* kept back where no chunk can be; the largest blocks for it */
-    WITHHELD_INDEX = 16,
-};
-#define SHARE_HIGH 0.30
-#define SHARE_LOW 0.12
-#define FACTOR_MOST 5.0
-#define FACTOR_BIG 1.07 /* (1 + 1.07) x 2 MB / 1.8 MB, and the rest of the process: the peak stays below 2.5 times the live memory */
-
-/* The paper's quotas, in cells; what adaptation may raise them to. Runs count in granules. */
-static const uint32_t quota_first[KRI_LOCAL_SIZES] = {500, 300, 20, 15, 10, 5};
-static const uint32_t quota_most[KRI_LOCAL_SIZES] = {10946, 1200, 400, 240, 150, 90};
+enum { INITIAL_BYTES = 16 << 20 };
 
 /* ---- sizes ---- */
 
@@ -63,634 +38,6 @@ static const uint8_t local_index[LOCAL_WORDS + 1] = {
 size_t kri_cell_bytes(const struct kri_cell *c)
 {
     return c->buddy == KRI_BUDDY_LARGE ? kri_chunk_of(c)->object_bytes : kri_block_bytes(c->buddy);
-}
-
-/* ---- the global base; callers hold base_lock or have the world stopped ---- */
-
-static void push_locked(struct kri_heap *heap, struct kri_cell *c, unsigned k)
-{
-    struct kri_free_list *l = &heap->base[k];
-
-    kri_set_header(c, kri_header(KRI_CLASS_FREE, k, 0));
-    c->slot[0] = kri_value_of(l->head);
-    if (!l->head)
-        l->tail = c;
-    l->head = c;
-    l->count++;
-    heap->base_bits |= 1u << k;
-}
-
-static struct kri_cell *pop_locked(struct kri_heap *heap, unsigned k)
-{
-    struct kri_cell *c = kri_list_pop(&heap->base[k]);
-
-    if (!heap->base[k].head)
-        heap->base_bits &= ~(1u << k);
-    return c;
-}
-
-/* The first blocks of index K, which there are: a batch if it has no more than MOST blocks, else one. They are linked, and *LAST is
- * the last, which has its header. Returns how many. */
-static uint32_t pop_batch_locked(struct kri_heap *heap, unsigned k, uint32_t most, struct kri_cell **first, struct kri_cell **last)
-{
-    struct kri_free_list *l = &heap->base[k];
-    uint32_t n = l->head->length;
-
-    if (n <= 1 || n > most) {
-        *first = *last = pop_locked(heap, k);
-        return 1;
-    }
-    *first = l->head;
-    *last = kri_ptr(l->head->slot[1]);
-    l->head = kri_ptr((*last)->slot[0]);
-    l->count -= n;
-    if (!l->head) {
-        l->tail = NULL;
-        heap->base_bits &= ~(1u << k);
-    }
-    return n;
-}
-
-/* The list FOUND of index K goes to the base. */
-static void splice_locked(struct kri_heap *heap, unsigned k, const struct kri_free_list *found)
-{
-    struct kri_free_list *l = &heap->base[k];
-
-    if (!found->head)
-        return;
-    found->tail->slot[0] = kri_value_of(l->head);
-    if (!l->head)
-        l->tail = found->tail;
-    l->head = found->head;
-    l->count += found->count;
-    heap->base_bits |= 1u << k;
-}
-
-static struct kri_cell *granule_at(struct kri_cell *node, uint32_t offset)
-{
-    return (struct kri_cell *)((char *)node + (size_t)offset * KRI_GRANULE);
-}
-static unsigned right_index(unsigned k) { return k >= 2 ? k - 2 : 0; }
-
-/* A free block of index K, split off NODE of index M; the other parts go to the base. */
-static struct kri_cell *split_locked(struct kri_heap *heap, struct kri_cell *node, unsigned m, unsigned k)
-{
-    while (m > k) {
-        struct kri_cell *right = granule_at(node, kri_fib[m - 1]);
-        if (right_index(m) == k && m >= 2) { /* the right part fits: keep the left one whole */
-            push_locked(heap, node, m - 1);
-            return right;
-        }
-        push_locked(heap, right, right_index(m));
-        m--;
-    }
-    return node;
-}
-
-/* A block of index K from the smallest sufficient one. It has no header yet. */
-static struct kri_cell *take_block_locked(struct kri_heap *heap, unsigned k)
-{
-    uint32_t bits = heap->base_bits >> k << k;
-    unsigned m;
-
-    if (!bits)
-        return NULL;
-    m = (unsigned)__builtin_ctz(bits);
-    return split_locked(heap, pop_locked(heap, m), m, k);
-}
-
-/* Statistics: only their owner writes them, so this needs no atomic addition; readers may see the old number. */
-static void add_relaxed(kri_atomic *p, size_t n) { kri_store_relaxed(p, kri_load_relaxed(p) + n); }
-static void count_handed(struct kri_local_base *b, unsigned index, size_t n) { add_relaxed(&b->handed[index], n); }
-
-/* ---- local bases ---- */
-
-static struct kri_cell **lists_of(struct kri_worker *w)
-{
-    return w->heap->config.discipline == KRI_ALLOC_RWLOCK ? w->gc->base.hidden_free : w->free;
-}
-
-/* How many cells to fetch: twice as many at each refill of one collection's span, so that a worker with a need comes
- * rarely; half as many after a span without any, so that one without hoards nothing. */
-static uint32_t quota_for(struct kri_worker *w, unsigned k)
-{
-    struct kri_local_base *b = &w->gc->base;
-    struct kri_heap *heap = w->heap;
-    uint64_t epoch = kri_load_relaxed(&heap->collections);
-    uint32_t most = heap->local_limit / KRI_LOCAL_SIZES / kri_fib[k];
-
-    if (heap->config.stress)
-        return k ? STRESS_CELLS : kri_fib[STRESS_RUN];
-    if (k == 0)
-        most = heap->local_limit / 2;
-    if (most > quota_most[k])
-        most = quota_most[k];
-    if (b->epoch != epoch) {
-        for (unsigned i = 0; i < KRI_LOCAL_SIZES; i++) {
-            if (b->refills[i] == 0 && b->quota[i] / 2 >= quota_first[i])
-                b->quota[i] /= 2;
-            b->refills[i] = 0;
-        }
-        b->epoch = epoch;
-    }
-    if (b->refills[k]++ && b->quota[k] * 2 <= most)
-        b->quota[k] *= 2;
-    if (b->quota[k] > most)
-        b->quota[k] = most > 1 ? most : 1;
-    return b->quota[k];
-}
-
-/* Fetch blocks to be carved into one-granule cells, the smallest first: they fill the holes, and large blocks stay for large
- * requests. False: the base is empty. */
-static bool refill_runs_locked(struct kri_worker *w, uint32_t quota)
-{
-    struct kri_heap *heap = w->heap;
-    struct kri_cell *first = NULL, *last = NULL;
-    uint32_t got = 0;
-
-    for (unsigned n = 0; n < REFILL_NODES && got < quota && heap->base_bits; n++) {
-        unsigned m = (unsigned)__builtin_ctz(heap->base_bits), k = m;
-        struct kri_cell *c, *end;
-        uint32_t blocks = pop_batch_locked(heap, m, (quota - got) / kri_fib[m], &c, &end);
-        if (blocks == 1) {
-            while (k > 0 && kri_fib[k] > quota - got)
-                k--;
-            c = end = split_locked(heap, c, m, k);
-            kri_set_header(c, kri_header(KRI_CLASS_FREE, k, 0));
-        }
-        got += blocks * kri_fib[k];
-        if (last)
-            last->slot[0] = kri_value_of(c);
-        else
-            first = c;
-        last = end;
-    }
-    if (!last)
-        return false;
-    last->slot[0] = kri_value_of(lists_of(w)[0]); /* not empty only if a collection's hooks allocated meanwhile */
-    lists_of(w)[0] = first;
-    count_handed(&w->gc->base, 0, got);
-    heap->handed += (size_t)got * KRI_GRANULE;
-    add_relaxed(&w->gc->base.held_granules, got);
-    return true;
-}
-
-/* Cells of index K in a node of index M, when as much as possible becomes such cells. */
-static uint32_t cells_within(unsigned m, unsigned k) { return m == k ? 1 : kri_fib[m - k - 1]; }
-
-/* Note [Fibonacci word]. A node cut into as many blocks of one index K as possible, the rest being of index K-1, has these lie in
- * the order of the letters of the Fibonacci word abaababa... (each node's word is its left part's followed by its right
- * part's), of which every node has a prefix. So a node is cut in one pass, without descending it. Moreover the word is its own
- * image when each a becomes ab and each b becomes a: so its i-th letter also tells whether the i-th a has a b behind it, and
- * whether there are two a's between the i-th b and the next. So cells are cut off one by one, and the rests found without
- * looking at what lies between them. */
-static void spell_word(uint8_t *word, size_t size)
-{
-    size_t n = 2, before = 1; /* "ab", and the length of the word before it */
-
-    word[0] = 0;
-    word[1] = 1;
-    while (n < size) {
-        size_t add = before < size - n ? before : size - n;
-        memcpy(word + n, word, add);
-        before = n;
-        n += add;
-    }
-}
-
-/* All of NODE becomes blocks of index K, appended to CELLS in address order, and what is left over goes to REST. */
-static void cut_node(const struct kri_heap *heap, struct kri_cell *node, unsigned m, unsigned k, struct kri_free_list *cells,
-                     struct kri_free_list *rest)
-{
-    uint32_t letters = kri_fib[m - k];
-    const uint64_t cell = kri_header(KRI_CLASS_FREE, k, 0), left = kri_header(KRI_CLASS_FREE, k - 1, 0);
-    const size_t cell_bytes = kri_block_bytes(k), left_bytes = kri_block_bytes(k - 1);
-    char *at = (char *)node;
-
-    assert(letters <= KRI_WORD_LETTERS);
-    for (uint32_t i = 0; i < letters; i++) {
-        struct kri_cell *c = (struct kri_cell *)at;
-        if (heap->word[i]) {
-            kri_set_header(c, left);
-            kri_list_append(rest, c);
-            at += left_bytes;
-        } else {
-            kri_set_header(c, cell);
-            kri_list_append(cells, c);
-            at += cell_bytes;
-        }
-    }
-}
-
-/* The bytes of a cell of index K, and of the block that may lie behind it. */
-static const uint16_t strip_cell[KRI_LOCAL_SIZES] = {0, 48, 72, 120, 192, 312}, strip_rest[KRI_LOCAL_SIZES] = {0, 24, 48, 72, 120, 192};
-
-/* The next cell of a strip that has one. */
-static inline struct kri_cell *cut_off(struct kri_strip *s, unsigned k)
-{
-    struct kri_cell *c = (struct kri_cell *)s->at;
-    s->at += strip_cell[k] + (((size_t)*s->step++ - 1) & strip_rest[k]);
-    return c;
-}
-
-/* NODE becomes W's strip for index K; what is left over goes to REST. Returns the number of cells. */
-static uint32_t open_strip(struct kri_worker *w, struct kri_cell *node, unsigned m, unsigned k, struct kri_free_list *rest)
-{
-    const uint8_t *word = w->heap->word;
-    const uint64_t header = kri_header(KRI_CLASS_FREE, k - 1, 0);
-    uint32_t cells = cells_within(m, k), rests = m > k ? kri_fib[m - k] - cells : 0;
-    char *at = (char *)node + strip_cell[k];
-
-    assert(cells <= KRI_WORD_LETTERS);
-    w->strip[k] = (struct kri_strip){(char *)node, word, word + cells};
-    for (uint32_t i = 0; i < rests; i++) {
-        kri_set_header((struct kri_cell *)at, header);
-        kri_list_append(rest, (struct kri_cell *)at);
-        at += strip_rest[k] + (size_t)(2 - word[i]) * strip_cell[k];
-    }
-    return cells;
-}
-
-/* A strip's rests stay with the worker, who may want smaller cells as well, unless it has not used the last one's. */
-static void keep_rest(struct kri_worker *w, unsigned k, struct kri_free_list *rest)
-{
-    struct kri_cell **list = &lists_of(w)[k];
-    struct kri_heap *heap = w->heap;
-
-    if (!rest->head)
-        return;
-    if (*list) {
-        kri_base_lock(heap);
-        splice_locked(heap, k, rest);
-        heap->handed -= rest->count * kri_block_bytes(k);
-        kri_base_unlock(heap);
-        return;
-    }
-    *list = rest->head;
-    count_handed(&w->gc->base, k, rest->count);
-    add_relaxed(&w->gc->base.held_granules, rest->count * kri_fib[k]);
-}
-
-/* How many cells a node must give to become a strip. */
-static uint32_t strip_least(const struct kri_heap *heap)
-{
-    if (heap->config.discipline == KRI_ALLOC_RWLOCK)
-        return UINT32_MAX; /* the lists are hidden, a strip is not */
-    return heap->config.stress ? 1 : STRIP_CELLS;
-}
-
-/* Nodes for about QUOTA cells of index K > 0, chained; none behind one that is large enough for a strip. NULL: none to be had.
- * Cutting them is left to their owner, outside the lock. */
-static struct kri_cell *take_nodes_locked(struct kri_heap *heap, unsigned k, uint32_t quota)
-{
-    struct kri_cell *first = NULL, *last = NULL;
-    uint32_t bits, cells = 0, least = strip_least(heap);
-    bool strip = false;
-
-    while (cells < quota && !strip && (bits = heap->base_bits >> k << k) != 0) {
-        unsigned m = (unsigned)__builtin_ctz(bits), to = m;
-        struct kri_cell *c, *end;
-        uint32_t each = cells_within(m, k), blocks = pop_batch_locked(heap, m, each < least ? (quota - cells) / each : 1, &c, &end);
-        if (blocks == 1) {
-            while (to > k && cells_within(to, k) > quota - cells)
-                to--;
-            c = end = split_locked(heap, c, m, to);
-            kri_set_header(c, kri_header(KRI_CLASS_FREE, to, 0));
-        }
-        end->slot[0] = KRI_NIL;
-        if (last)
-            last->slot[0] = kri_value_of(c);
-        else
-            first = c;
-        last = end;
-        heap->handed += blocks * kri_block_bytes(to);
-        cells += blocks * cells_within(to, k);
-        strip = blocks == 1 && cells_within(to, k) >= least;
-    }
-    return first;
-}
-
-/* W's nodes become a strip, or if they are small a list; the first cell of it is the caller's. */
-static struct kri_cell *cut_nodes(struct kri_worker *w, struct kri_cell *nodes, unsigned k)
-{
-    struct kri_free_list cells = {0}, rest = {0};
-    struct kri_cell **list = &lists_of(w)[k], *c, *next;
-    struct kri_strip *s = &w->strip[k];
-    uint32_t cut = 0, least = strip_least(w->heap);
-
-    for (c = nodes; c; c = next) {
-        next = kri_ptr(c->slot[0]);
-        if (cells_within(c->buddy, k) >= least && s->step == s->end)
-            cut = open_strip(w, c, c->buddy, k, &rest);
-        else
-            cut_node(w->heap, c, c->buddy, k, &cells, &rest);
-    }
-    cut += (uint32_t)cells.count;
-    count_handed(&w->gc->base, k, cut);
-    add_relaxed(&w->gc->base.held_granules, cut * kri_fib[k]);
-    if (cells.count) {
-        cells.tail->slot[0] = kri_value_of(*list);
-        *list = cells.head;
-    }
-    keep_rest(w, k - 1, &rest);
-    if (s->step != s->end)
-        return cut_off(s, k);
-    c = *list;
-    *list = kri_ptr(c->slot[0]);
-    return c;
-}
-
-/* The cells of a strip that were not cut off go to the base; returns how many. */
-static size_t close_strip_locked(struct kri_worker *w, unsigned k)
-{
-    struct kri_strip *s = &w->strip[k];
-    size_t n = (size_t)(s->end - s->step);
-
-    while (s->step != s->end)
-        push_locked(w->heap, cut_off(s, k), k);
-    return n;
-}
-
-static void set_local_limit_locked(struct kri_heap *heap)
-{
-    size_t granules = heap->chunk_count * KRI_TREE_GRANULES / 10 / (heap->bases ? heap->bases : 1);
-    heap->local_limit = granules > 60000 ? 60000 : granules < 512 ? 512 : (uint32_t)granules;
-}
-
-void kri_local_base_init(struct kri_worker *w)
-{
-    struct kri_local_base *b = &w->gc->base;
-
-    kri_base_lock(w->heap);
-    w->heap->bases++;
-    set_local_limit_locked(w->heap);
-    kri_base_unlock(w->heap);
-    memset(b, 0, sizeof *b);
-    memcpy(b->quota, quota_first, sizeof b->quota);
-    w->run = w->run_end = NULL;
-    memset(w->strip, 0, sizeof w->strip);
-    memset(w->free, 0, sizeof w->free);
-}
-
-/* The part of the node (NODE, K) from FREE on, as maximal blocks to the base. */
-static void close_node_locked(struct kri_heap *heap, char *node, unsigned k, const char *free)
-{
-    while (node < free) {
-        char *right = node + kri_block_bytes(k - 1);
-        if (k == 0 || node + kri_block_bytes(k) <= free)
-            return;
-        if (free < right) {
-            push_locked(heap, (struct kri_cell *)right, right_index(k));
-            k--;
-        } else {
-            node = right;
-            k = right_index(k);
-        }
-    }
-    push_locked(heap, (struct kri_cell *)node, k);
-}
-
-static size_t close_run_locked(struct kri_worker *w, char *run, char *run_end)
-{
-    if (run == run_end)
-        return 0;
-    close_node_locked(w->heap, w->gc->base.run_node, w->gc->base.run_index, run);
-    return (size_t)(run_end - run) / KRI_GRANULE;
-}
-
-void kri_close_runs(struct kri_worker *w)
-{
-    struct kri_local_base *b = &w->gc->base;
-    struct kri_heap *heap = w->heap;
-    struct kri_cell **lists = lists_of(w);
-    size_t granules;
-
-    /* World stopped: nobody holds the lock. A worker that closes its own runs needs it. */
-    kri_base_lock(heap);
-    granules = close_run_locked(w, w->run, w->run_end) + close_run_locked(w, b->hidden_run, b->hidden_end);
-    w->run = w->run_end = b->hidden_run = b->hidden_end = b->run_node = NULL;
-    for (unsigned k = 0; k < KRI_LOCAL_SIZES; k++) {
-        size_t n = k ? close_strip_locked(w, k) : 0;
-        for (struct kri_cell *c = lists[k], *next; c; c = next) {
-            next = kri_ptr(c->slot[0]);
-            n += k ? 1 : kri_fib[c->buddy];
-            push_locked(heap, c, c->buddy);
-        }
-        lists[k] = NULL;
-        if (k)
-            count_handed(b, k, -n);
-        else
-            granules += n;
-    }
-    count_handed(b, 0, -granules);
-    kri_store_relaxed(&b->held_granules, 0);
-    kri_base_unlock(heap);
-}
-
-void kri_local_base_finish(struct kri_worker *w)
-{
-    struct kri_heap *heap = w->heap;
-
-    kri_close_runs(w);
-    kri_base_lock(heap);
-    heap->bases--;
-    set_local_limit_locked(heap);
-    for (unsigned k = 0; k <= KRI_SIZES; k++) {
-        count_handed(&heap->retired, k, kri_load_relaxed(&w->gc->base.handed[k]));
-        kri_store_relaxed(&w->gc->base.handed[k], 0);
-    }
-    add_relaxed(&heap->retired.large_bytes, kri_load_relaxed(&w->gc->base.large_bytes));
-    kri_store_relaxed(&w->gc->base.large_bytes, 0);
-    kri_base_unlock(heap);
-}
-
-/* ---- sweeping and growing; base_lock held at entry and exit ---- */
-
-/* Without a chunk in reserve (each holds something that lives) some of the free blocks are kept back in its stead: the largest
- * that are no larger than needed, so that the last words of a full heap find room. */
-static void withhold_locked(struct kri_heap *heap, struct kri_free_list *found)
-{
-    size_t want = heap->config.limit_bytes / 64 < WITHHELD_BYTES ? heap->config.limit_bytes / 64 : WITHHELD_BYTES;
-
-    for (unsigned k = WITHHELD_INDEX + 1; k-- > 0;) {
-        struct kri_free_list *f = &found[k];
-        while (f->head && heap->withheld_bytes < want) {
-            struct kri_cell *c = kri_list_pop(f);
-            kri_set_header(c, kri_header(KRI_CLASS_FREE, k, 0));
-            kri_list_append(&heap->withheld[k], c);
-            heap->withheld_bytes += kri_block_bytes(k);
-        }
-    }
-}
-
-static void forget_withheld(struct kri_heap *heap)
-{
-    memset(heap->withheld, 0, sizeof heap->withheld);
-    heap->withheld_bytes = 0;
-}
-
-static bool sweep_one_locked(struct kri_heap *heap)
-{
-    struct kri_chunk *c = heap->unswept;
-    struct kri_free_list found[KRI_SIZES] = {0};
-    uint64_t before;
-
-    if (!c)
-        return false;
-    heap->unswept = c->next_unswept;
-    c->next_unswept = NULL;
-    if (!c->touched) { /* all free: one block, no time */
-        c->state = KRI_CHUNK_SWEPT;
-        push_locked(heap, kri_chunk_tree(c), KRI_CHUNK_INDEX);
-        return true;
-    }
-    heap->sweeping++;
-    kri_base_unlock(heap);
-    before = kri_system_now();
-    kri_sweep_chunk(c, found);
-    kri_fetch_add(&heap->sweep_ns, kri_system_now() - before);
-    kri_base_lock(heap);
-    heap->sweeping--;
-    c->state = KRI_CHUNK_SWEPT;
-    if (heap->withholding)
-        withhold_locked(heap, found);
-    for (unsigned k = 0; k < KRI_SIZES; k++)
-        splice_locked(heap, k, &found[k]);
-    return true;
-}
-
-bool kri_sweep_finish_step(struct kri_heap *heap)
-{
-    bool swept;
-    kri_base_lock(heap);
-    swept = sweep_one_locked(heap);
-    kri_base_unlock(heap);
-    return swept;
-}
-
-void kri_sweep_finish_all(struct kri_heap *heap)
-{
-    while (kri_sweep_finish_step(heap))
-        ;
-}
-
-static void count_mapping_locked(struct kri_heap *heap, const struct kri_chunk *c)
-{
-    heap->heap_bytes += c->mapped;
-    if (heap->heap_bytes > heap->peak_bytes)
-        heap->peak_bytes = heap->heap_bytes;
-}
-
-static bool within_limit(const struct kri_heap *heap, size_t limit, size_t bytes)
-{
-    return bytes <= limit && heap->heap_bytes <= limit - bytes;
-}
-
-/* How large the heap may become for W. */
-static size_t limit_for(const struct kri_worker *w)
-{
-    size_t limit = w->heap->config.limit_bytes, own = w->gc->limit_bytes;
-    return own && own < limit ? own : limit;
-}
-
-/* A new chunk or large object, registered and counted. NULL: the limit, or the system has no memory. */
-static struct kri_chunk *map_locked(struct kri_heap *heap, size_t limit, size_t object_bytes)
-{
-    struct kri_chunk *c;
-
-    if (!within_limit(heap, limit, object_bytes ? kri_large_mapping(object_bytes) : KRI_CHUNK_BYTES))
-        return NULL;
-    c = kri_chunk_map(heap, object_bytes);
-    if (!c)
-        return NULL;
-    if (!kri_chunk_register(&heap->table, c)) {
-        kri_chunk_unmap(c);
-        return NULL;
-    }
-    count_mapping_locked(heap, c);
-    return c;
-}
-
-static void unmap_locked(struct kri_heap *heap, struct kri_chunk *c)
-{
-    kri_chunk_unregister(&heap->table, c);
-    heap->heap_bytes -= c->mapped;
-    kri_chunk_unmap(c);
-}
-
-/* CHUNK, wholly free and in no list, begins to serve. */
-static void add_chunk_locked(struct kri_heap *heap, struct kri_chunk *c)
-{
-    c->next = heap->chunks;
-    heap->chunks = c;
-    heap->chunk_count++;
-    set_local_limit_locked(heap);
-    push_locked(heap, kri_chunk_tree(c), KRI_CHUNK_INDEX);
-}
-
-static bool grow_locked(struct kri_heap *heap, size_t limit)
-{
-    struct kri_chunk *c = map_locked(heap, limit, 0);
-    if (c)
-        add_chunk_locked(heap, c);
-    return c != NULL;
-}
-
-bool kri_heap_retire_chunks_stw(struct kri_heap *heap)
-{
-    struct kri_chunk *chunks = heap->chunks, *fresh;
-
-    kri_base_lock(heap);
-    heap->chunks = NULL; /* the next one is the first again, and a small program stays small */
-    fresh = map_locked(heap, heap->config.limit_bytes, 0);
-    if (!fresh) {
-        heap->chunks = chunks;
-    } else {
-        heap->permanent = chunks;
-        heap->permanent_large = heap->large;
-        heap->permanent_chunks = heap->chunk_count;
-        heap->permanent_large_count = heap->large_count;
-        heap->large = NULL;
-        heap->chunk_count = heap->large_count = 0;
-        memset(heap->base, 0, sizeof heap->base); /* the lists held free blocks of these chunks only */
-        heap->base_bits = 0;
-        forget_withheld(heap);
-        heap->handed = heap->handed_large = 0;
-        heap->live_bytes = heap->live_small = 0;
-        add_chunk_locked(heap, fresh);
-    }
-    kri_base_unlock(heap);
-    return fresh != NULL;
-}
-
-bool kri_heap_grow(struct kri_worker *w, size_t bytes)
-{
-    struct kri_heap *heap = w->heap;
-    bool grown = true;
-
-    kri_base_lock(heap);
-    for (size_t got = 0; got < bytes && grown; got += TREE_BYTES)
-        grown = grow_locked(heap, limit_for(w));
-    kri_base_unlock(heap);
-    return grown;
-}
-
-/* The program is about to be told that memory is out. It may want to say so: the reserve is for that. Where a LARGE object
- * was wanted there may be room enough for words. */
-static void open_reserve(struct kri_heap *heap, bool large)
-{
-    kri_base_lock(heap);
-    if (heap->reserve && !(large && (heap->base_bits || heap->unswept))) {
-        add_chunk_locked(heap, heap->reserve);
-        heap->reserve = NULL;
-    }
-    heap->withholding = false; /* until the next collection */
-    if (heap->withheld_bytes && !(large && (heap->base_bits || heap->unswept))) {
-        for (unsigned k = 0; k < KRI_SIZES; k++)
-            splice_locked(heap, k, &heap->withheld[k]);
-        forget_withheld(heap);
-    }
-    kri_base_unlock(heap);
 }
 
 /* ---- the slow paths ---- */
@@ -720,7 +67,7 @@ static bool may_grow(struct kri_worker *w, size_t bytes)
     struct kri_heap *heap = w->heap;
     bool may;
     kri_base_lock(heap);
-    may = within_limit(heap, limit_for(w), bytes);
+    may = kri_within_limit(heap, kri_limit_for(w), bytes);
     kri_base_unlock(heap);
     return may;
 }
@@ -729,7 +76,7 @@ static bool may_grow(struct kri_worker *w, size_t bytes)
 static bool starved(const struct kri_worker *w)
 {
     const struct kri_heap *heap = w->heap;
-    return heap->chunk_count * TREE_BYTES < heap->live_small + limit_for(w) / 64;
+    return heap->chunk_count * KRI_TREE_BYTES < heap->live_small + kri_limit_for(w) / 64;
 }
 
 /* Take what SERVE takes from the global base, making that serve by sweeping, growing, collecting. SERVE is called with
@@ -747,7 +94,7 @@ static struct kri_cell *serve_or_grow(struct kri_worker *w, unsigned k, serve_fu
         c = serve(w, k);
         if (c)
             break;
-        if (sweep_one_locked(heap) || ((beyond || heap->handed < heap->budget) && grow_locked(heap, limit_for(w))))
+        if (kri_base_sweep_one_locked(heap) || ((beyond || heap->handed < heap->budget) && kri_base_grow_locked(heap, kri_limit_for(w))))
             continue;
         if (!heap->sweeping)
             break;
@@ -773,7 +120,7 @@ static struct kri_cell *obtain(struct kri_worker *w, unsigned k, serve_function 
         if (c)
             return c;
         if (at_limit) {
-            open_reserve(heap, false);
+            kri_base_open_reserve(heap, false);
             return NULL;
         }
         /* A collection for want of a budget may be somebody else's, who then takes all of it. Only the one at the limit is
@@ -787,62 +134,11 @@ static struct kri_cell *obtain(struct kri_worker *w, unsigned k, serve_function 
 
 static struct kri_cell *serve_block(struct kri_worker *w, unsigned k)
 {
-    struct kri_cell *c = take_block_locked(w->heap, k);
+    struct kri_cell *c = kri_base_take_locked(w->heap, k);
     if (c) {
-        count_handed(&w->gc->base, k, 1);
+        kri_count_handed(&w->gc->base, k, 1);
         w->heap->handed += kri_block_bytes(k);
     }
-    return c;
-}
-
-/* Fetches for the local base: the first block to be carved into granules, or nodes to be cut into cells of index K. */
-static struct kri_cell *serve_local(struct kri_worker *w, unsigned k)
-{
-    uint32_t quota = quota_for(w, k);
-    struct kri_cell **list = &lists_of(w)[0], *c;
-
-    if (k)
-        return take_nodes_locked(w->heap, k, quota);
-    if (!refill_runs_locked(w, quota))
-        return NULL;
-    c = *list;
-    *list = kri_ptr(c->slot[0]);
-    return c;
-}
-
-/* Begin to carve NODE: its first granule is the caller's. A run that a collection's hooks left open is closed first. */
-static struct kri_cell *open_run(struct kri_worker *w, struct kri_cell *node, char **run, char **run_end)
-{
-    if (KRI_UNLIKELY(*run != *run_end)) {
-        kri_base_lock(w->heap);
-        size_t n = close_run_locked(w, *run, *run_end);
-        kri_base_unlock(w->heap);
-        count_handed(&w->gc->base, 0, -n);
-    }
-    w->gc->base.run_node = (char *)node;
-    w->gc->base.run_index = node->buddy;
-    *run_end = (char *)node + kri_block_bytes(node->buddy);
-    *run = (char *)node + KRI_GRANULE;
-    return node;
-}
-
-/* Discipline rwlock: from the hidden base, each cell within the reader lock, which keeps the collector away as the gate
- * does otherwise. NULL: the list is empty. */
-static struct kri_cell *take_as_reader(struct kri_worker *w, unsigned k)
-{
-    struct kri_local_base *b = &w->gc->base;
-    struct kri_cell *c = NULL;
-
-    pthread_rwlock_rdlock(&w->heap->discipline_lock);
-    if (k == 0 && b->hidden_run != b->hidden_end) {
-        c = (struct kri_cell *)b->hidden_run;
-        b->hidden_run += KRI_GRANULE;
-    } else if ((c = b->hidden_free[k]) != NULL) {
-        b->hidden_free[k] = kri_ptr(c->slot[0]);
-        if (k == 0)
-            c = open_run(w, c, &b->hidden_run, &b->hidden_end);
-    }
-    pthread_rwlock_unlock(&w->heap->discipline_lock);
     return c;
 }
 
@@ -856,17 +152,17 @@ static KRI_NOINLINE struct kri_cell *local_slow(struct kri_worker *w, unsigned k
     case KRI_ALLOC_MUTEX:
         return obtain(w, k, serve_block);
     case KRI_ALLOC_RWLOCK:
-        if ((c = take_as_reader(w, k)) != NULL)
+        if ((c = kri_take_as_reader(w, k)) != NULL)
             return c;
-        c = obtain(w, k, serve_local);
+        c = obtain(w, k, kri_local_serve);
         if (!c)
             return NULL;
-        return k ? cut_nodes(w, c, k) : open_run(w, c, &b->hidden_run, &b->hidden_end);
+        return k ? kri_local_cut(w, c, k) : kri_open_run(w, c, &b->hidden_run, &b->hidden_end);
     default:
-        c = obtain(w, k, serve_local);
+        c = obtain(w, k, kri_local_serve);
         if (!c)
             return NULL;
-        return k ? cut_nodes(w, c, k) : open_run(w, c, &w->run, &w->run_end);
+        return k ? kri_local_cut(w, c, k) : kri_open_run(w, c, &w->run, &w->run_end);
     }
 }
 
@@ -886,7 +182,7 @@ static struct kri_cell *granule_slow(struct kri_worker *w)
         __builtin_prefetch(w->free[0], 1);
         return c;
     }
-    return open_run(w, c, &w->run, &w->run_end);
+    return kri_open_run(w, c, &w->run, &w->run_end);
 }
 
 /* Somebody wants to know who allocates: BYTES were fetched. What is asked for each batch is asked in proportion to the bytes. */
@@ -914,15 +210,15 @@ static struct kri_chunk *map_large(struct kri_worker *w, size_t bytes, bool beyo
 
     kri_base_lock(heap);
     if (beyond || heap->handed < heap->budget)
-        c = map_locked(heap, limit_for(w), bytes);
+        c = kri_base_map_locked(heap, kri_limit_for(w), bytes);
     if (c) {
         c->next = heap->large;
         heap->large = c;
         heap->large_count++;
         heap->handed += c->mapped;
         heap->handed_large += c->mapped;
-        count_handed(&w->gc->base, KRI_SIZES, 1);
-        add_relaxed(&w->gc->base.large_bytes, bytes);
+        kri_count_handed(&w->gc->base, KRI_SIZES, 1);
+        kri_add_relaxed(&w->gc->base.large_bytes, bytes);
     } else {
         heap->wanted = kri_large_mapping(bytes);
     }
@@ -945,11 +241,11 @@ static struct kri_cell *large_alloc(struct kri_worker *w, unsigned cls, uint32_t
         kri_gate_yield(w);
     if (heap->config.stress && !stress(w))
         return NULL;
-    if (mapping > limit_for(w))
+    if (mapping > kri_limit_for(w))
         return NULL;
     while ((c = map_large(w, bytes, collected)) == NULL) {
         if (at_limit) {
-            open_reserve(heap, true);
+            kri_base_open_reserve(heap, true);
             return NULL;
         }
         at_limit = collected || !may_grow(w, mapping); /* as in obtain */
@@ -972,7 +268,7 @@ static inline struct kri_cell *take_local(struct kri_worker *w, unsigned k)
             return NULL;
         w->run += KRI_GRANULE;
     } else if (KRI_LIKELY(s->step != s->end)) {
-        c = cut_off(s, k);
+        c = kri_strip_cut(s, k);
     } else if ((c = w->free[k]) != NULL) {
         w->free[k] = kri_ptr(c->slot[0]);
     }
@@ -1055,166 +351,7 @@ struct kri_cell *kri_alloc_raw(struct kri_worker *w, unsigned cls, uint32_t leng
     return alloc(w, cls, length, words, true);
 }
 
-/* ---- after marking; world stopped ---- */
-
-/* Free the large objects without a mark, clear the marks of the others, whose bytes are returned. */
-static size_t sort_large_stw(struct kri_heap *heap)
-{
-    struct kri_chunk **at = &heap->large, *c;
-    size_t bytes = 0;
-
-    while ((c = *at) != NULL) {
-        if (c->touched) {
-            bytes += c->object_bytes;
-            c->marks[0] = 0;
-            c->touched = 0;
-            at = &c->next;
-        } else {
-            *at = c->next;
-            heap->large_count--;
-            unmap_locked(heap, c);
-        }
-    }
-    return bytes;
-}
-
-/* How many workers came for more since the last collection; at least one, at most the cores there are. */
-static unsigned allocating_stw(const struct kri_heap *heap)
-{
-    uint64_t epoch = kri_load_relaxed(&heap->collections);
-    unsigned n = 0;
-
-    for (const struct kri_worker *w = heap->workers; w; w = w->next)
-        n += w->gc->base.epoch == epoch;
-    return n < 1 ? 1 : n > heap->cores ? heap->cores : n;
-}
-
-/* See Note [growth]. */
-static void set_budget_stw(struct kri_heap *heap, uint64_t pause_began)
-{
-    uint64_t now = kri_system_now(), swept = kri_load_relaxed(&heap->sweep_ns);
-    double span = (double)(now - heap->last_end_ns);
-    double share = ((double)(now - pause_began) + (double)(swept - heap->last_sweep_ns)) / (span > 1 ? span : 1);
-    double live = (double)heap->live_bytes, budget, big = live * FACTOR_BIG;
-    size_t least;
-
-    if (share > SHARE_HIGH)
-        heap->factor *= 1.25;
-    else if (share < SHARE_LOW)
-        heap->factor *= 0.9;
-    heap->factor = heap->factor > FACTOR_MOST ? FACTOR_MOST : heap->factor < 1 ? 1 : heap->factor;
-    big = big > BIG_BUDGET ? big : BIG_BUDGET;
-    budget = live * heap->factor;
-    heap->budget = (size_t)(budget < big ? budget : big);
-    least = heap->config.initial_bytes * allocating_stw(heap);
-    if (heap->budget < least)
-        heap->budget = least;
-    heap->last_end_ns = now;
-    heap->last_sweep_ns = swept;
-}
-
-/* How many of EMPTY wholly free chunks go back to the system: half of what exceeds the budget with a quarter to spare; at the
- * limit, what a large object waits for. */
-static size_t surplus_stw(const struct kri_heap *heap, size_t empty)
-{
-    size_t need = (size_t)(heap->live_bytes + heap->budget + heap->budget / 4) / TREE_BYTES + 1;
-    size_t give = heap->chunk_count > need ? (heap->chunk_count - need + 1) / 2 : 0;
-
-    if (give > RELEASE_CHUNKS)
-        give = RELEASE_CHUNKS;
-    if (heap->wanted && !within_limit(heap, heap->config.limit_bytes, heap->wanted)) {
-        size_t missing = heap->heap_bytes + heap->wanted - heap->config.limit_bytes;
-        size_t chunks = (missing + KRI_CHUNK_BYTES - 1) / KRI_CHUNK_BYTES;
-        give = chunks > give ? chunks : give;
-    }
-    if (give > empty)
-        give = empty;
-    return give < heap->chunk_count ? give : heap->chunk_count - 1; /* one stays for the small things */
-}
-
-/* Put an empty chunk aside, if none is and there is another. */
-static void restore_reserve_stw(struct kri_heap *heap)
-{
-    struct kri_chunk **at = &heap->chunks, *c;
-
-    if (heap->reserve || heap->chunk_count < 2)
-        return;
-    while ((c = *at) != NULL && c->touched)
-        at = &c->next;
-    if (!c)
-        return;
-    *at = c->next;
-    heap->chunk_count--;
-    heap->reserve = c;
-    kri_set_header(kri_chunk_tree(c), kri_header(KRI_CLASS_FREE, KRI_CHUNK_INDEX, 0));
-}
-
-/* Unmap N empty chunks; there are as many. */
-static void release_empty_stw(struct kri_heap *heap, size_t n)
-{
-    struct kri_chunk **at = &heap->chunks, *c;
-
-    heap->freed_chunks = n;
-    heap->chunk_count -= n;
-    while (n > 0 && (c = *at) != NULL) {
-        if (c->touched) {
-            at = &c->next;
-            continue;
-        }
-        *at = c->next;
-        unmap_locked(heap, c);
-        n--;
-    }
-}
-
-/* Every chunk becomes unswept, those with live cells first: they fill up, and the empty ones stay for large requests or for
- * giving back. */
-static void queue_chunks_stw(struct kri_heap *heap)
-{
-    struct kri_chunk *partial = NULL, *empty = NULL, **end = &heap->unswept;
-
-    for (struct kri_chunk *c = heap->chunks; c; c = c->next) {
-        struct kri_chunk **queue = c->touched ? &partial : &empty;
-        c->state = KRI_CHUNK_UNSWEPT;
-        c->next_unswept = *queue;
-        *queue = c;
-    }
-    *end = partial;
-    while (*end)
-        end = &(*end)->next_unswept;
-    *end = empty;
-}
-
-static size_t count_empty_stw(const struct kri_heap *heap)
-{
-    size_t n = 0;
-    for (const struct kri_chunk *c = heap->chunks; c; c = c->next)
-        n += !c->touched;
-    return n;
-}
-
-void kri_heap_after_mark(struct kri_heap *heap, uint64_t live_bytes, struct kri_gc_record *record)
-{
-    kri_base_lock(heap); /* free now; for those who read statistics meanwhile */
-    kri_shadow_take(heap);
-    memset(heap->base, 0, sizeof heap->base);
-    heap->base_bits = 0;
-    forget_withheld(heap);
-    heap->live_bytes = live_bytes;
-    heap->live_small = live_bytes - sort_large_stw(heap);
-    set_budget_stw(heap, record->at);
-    restore_reserve_stw(heap);
-    heap->withholding = !heap->reserve;
-    release_empty_stw(heap, surplus_stw(heap, count_empty_stw(heap)));
-    queue_chunks_stw(heap);
-    set_local_limit_locked(heap);
-    heap->handed = heap->handed_large = 0;
-    heap->wanted = 0;
-    record->live_bytes = live_bytes + heap->permanent_bytes;
-    record->heap_bytes = heap->heap_bytes;
-    record->freed_chunks = heap->freed_chunks;
-    kri_base_unlock(heap);
-}
+/* ---- life ---- */
 
 void kri_discipline_lock(struct kri_heap *heap)
 {
@@ -1227,8 +364,6 @@ void kri_discipline_unlock(struct kri_heap *heap)
     if (heap->config.discipline == KRI_ALLOC_RWLOCK)
         pthread_rwlock_unlock(&heap->discipline_lock);
 }
-
-/* ---- life ---- */
 
 static void init_locks(struct kri_heap *heap)
 {
@@ -1283,14 +418,14 @@ struct kri_heap *kri_heap_new(const struct kri_heap_config *config, const struct
     heap->budget = heap->config.initial_bytes;
     heap->last_end_ns = kri_system_now();
     init_locks(heap);
-    spell_word(heap->word, KRI_WORD_LETTERS);
+    kri_spell_word(heap->word, KRI_WORD_LETTERS);
     heap->layouts = kri_system_map(LAYOUTS * sizeof *heap->layouts, 0);
     if (!heap->layouts)
         goto fail_layouts;
-    set_local_limit_locked(heap);
+    kri_local_limit_locked(heap);
     if (heap->config.limit_bytes >= 2 * KRI_CHUNK_BYTES) /* a smaller heap goes without */
-        heap->reserve = map_locked(heap, heap->config.limit_bytes, 0);
-    if (!grow_locked(heap, heap->config.limit_bytes)) /* a limit below one chunk is no heap */
+        heap->reserve = kri_base_map_locked(heap, heap->config.limit_bytes, 0);
+    if (!kri_base_grow_locked(heap, heap->config.limit_bytes)) /* a limit below one chunk is no heap */
         goto fail_chunk;
     if (!kri_gate_init(heap))
         goto fail_chunk;
@@ -1302,9 +437,9 @@ fail_mark:
     kri_gate_finish(heap);
 fail_chunk:
     if (heap->reserve)
-        unmap_locked(heap, heap->reserve);
+        kri_base_unmap_locked(heap, heap->reserve);
     if (heap->chunks)
-        unmap_locked(heap, heap->chunks);
+        kri_base_unmap_locked(heap, heap->chunks);
     kri_chunk_table_free(&heap->table);
     kri_system_unmap(heap->layouts, LAYOUTS * sizeof *heap->layouts);
 fail_layouts:
@@ -1316,7 +451,7 @@ static void unmap_all(struct kri_heap *heap, struct kri_chunk *list)
 {
     for (struct kri_chunk *c = list, *next; c; c = next) {
         next = c->next;
-        unmap_locked(heap, c);
+        kri_base_unmap_locked(heap, c);
     }
 }
 
@@ -1330,7 +465,7 @@ void kri_heap_free(struct kri_heap *heap)
     unmap_all(heap, heap->permanent_large);
     kri_system_unmap(heap->log, heap->log_bytes);
     if (heap->reserve)
-        unmap_locked(heap, heap->reserve);
+        kri_base_unmap_locked(heap, heap->reserve);
     kri_chunk_table_free(&heap->table);
     kri_system_unmap(heap->layouts, LAYOUTS * sizeof *heap->layouts);
     pthread_mutex_destroy(&heap->base_lock);

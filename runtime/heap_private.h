@@ -1,6 +1,6 @@
 /* heap_private.h -- what the files of runtime/ know of each other: the heap, its chunks, a worker's private half.
  *
- * heap.c, permanent.c, chunk.c, sweep.c, store.c, heap_check.c, heap_stats.c, system.c are the memory;
+ * heap.c, heap_base.c, heap_local.c, permanent.c, chunk.c, sweep.c, store.c, heap_check.c, heap_stats.c, system.c are the memory;
  * gate.c, worker.c, collect.c, mark.c, finalize.c stop the workers and mark.
  *
  * A collection, in order (kri_collect, collect.c):
@@ -76,7 +76,7 @@ struct kri_heap {
     struct kri_heap_hooks hooks;
     void *user;
     struct kri_layout *layouts;               /* 65,536; entries written by lisp/ before the first instance exists */
-    uint8_t word[KRI_WORD_LETTERS];           /* Note [Fibonacci word], heap.c */
+    uint8_t word[KRI_WORD_LETTERS];           /* Note [Fibonacci word], heap_local.c */
     unsigned cores;                           /* of the machine, or what of it the process may use */
     bool check_each;                          /* KR_GC_CHECK=1: kri_heap_check_stw around every collection */
     kri_atomic watch;                         /* hooks.allocated is called */
@@ -114,7 +114,7 @@ struct kri_heap {
     uint64_t freed_chunks;                    /* by the last collection */
     unsigned bases;                           /* local bases in use */
     uint32_t local_limit;                     /* granules one of them may hold */
-    double factor;                            /* growth: budget = factor x live, see Note [growth] in heap.c */
+    double factor;                            /* growth: budget = factor x live, see Note [growth] in heap_base.c */
     struct kri_local_base retired;            /* statistics of workers that are gone */
 
     /* -- what is permanent: lists and counts are written once with the world stopped -- */
@@ -248,5 +248,46 @@ static inline struct kri_cell *kri_list_pop(struct kri_free_list *l)
         l->tail = NULL;
     return c;
 }
+
+/* -- heap_base.c: the global base. What ends in _locked wants base_lock, or the world stopped. -- */
+enum { KRI_TREE_BYTES = KRI_TREE_GRANULES * KRI_GRANULE };
+void kri_base_push_locked(struct kri_heap *heap, struct kri_cell *c, unsigned k);
+uint32_t kri_base_pop_batch_locked(struct kri_heap *heap, unsigned k, uint32_t most, struct kri_cell **first, struct kri_cell **last);
+void kri_base_splice_locked(struct kri_heap *heap, unsigned k, const struct kri_free_list *found);
+struct kri_cell *kri_base_split_locked(struct kri_heap *heap, struct kri_cell *node, unsigned m, unsigned k);
+struct kri_cell *kri_base_take_locked(struct kri_heap *heap, unsigned k);
+/* Sweep the next chunk, which unlocks meanwhile; false: none is left. */
+bool kri_base_sweep_one_locked(struct kri_heap *heap);
+/* Chunks and large objects (OBJECT_BYTES not 0), registered and counted, up to LIMIT. */
+struct kri_chunk *kri_base_map_locked(struct kri_heap *heap, size_t limit, size_t object_bytes);
+void kri_base_unmap_locked(struct kri_heap *heap, struct kri_chunk *c);
+bool kri_base_grow_locked(struct kri_heap *heap, size_t limit);
+bool kri_within_limit(const struct kri_heap *heap, size_t limit, size_t bytes);
+size_t kri_limit_for(const struct kri_worker *w);
+void kri_base_open_reserve(struct kri_heap *heap, bool large);
+/* The right part of a node of index K. */
+static inline unsigned kri_right_index(unsigned k) { return k >= 2 ? k - 2 : 0; }
+/* Statistics: only their owner writes them, so this needs no atomic addition; readers may see the old number. */
+static inline void kri_add_relaxed(kri_atomic *p, size_t n) { kri_store_relaxed(p, kri_load_relaxed(p) + n); }
+static inline void kri_count_handed(struct kri_local_base *b, unsigned index, size_t n) { kri_add_relaxed(&b->handed[index], n); }
+
+/* -- heap_local.c: the local bases; by their owner -- */
+/* The bytes of a cell of index K, and of the block that may lie behind it. */
+static const uint16_t kri_strip_cell[KRI_LOCAL_SIZES] = {0, 48, 72, 120, 192, 312}, kri_strip_rest[KRI_LOCAL_SIZES] = {0, 24, 48, 72, 120, 192};
+
+/* The next cell of a strip that has one. */
+static inline struct kri_cell *kri_strip_cut(struct kri_strip *s, unsigned k)
+{
+    struct kri_cell *c = (struct kri_cell *)s->at;
+    s->at += kri_strip_cell[k] + (((size_t)*s->step++ - 1) & kri_strip_rest[k]);
+    return c;
+}
+void kri_local_limit_locked(struct kri_heap *heap);
+/* A serve function (heap.c): fetches for W's base the first block to be carved into granules, or nodes for kri_local_cut. */
+struct kri_cell *kri_local_serve(struct kri_worker *w, unsigned k);
+struct kri_cell *kri_local_cut(struct kri_worker *w, struct kri_cell *nodes, unsigned k);
+struct kri_cell *kri_open_run(struct kri_worker *w, struct kri_cell *node, char **run, char **run_end);
+struct kri_cell *kri_take_as_reader(struct kri_worker *w, unsigned k);
+void kri_spell_word(uint8_t *word, size_t size);
 
 #endif

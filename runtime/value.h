@@ -77,6 +77,9 @@ static inline kr_value kri_flonum_try(double d)
     return (kr_value){bits == KRI_FLONUM_ZERO ? 0 : bits};
 }
 
+/* Of what kri_flonum_try gave: was the double +0.0? */
+static inline bool kri_is_tried_zero(kr_value tried) { return tried.w == KRI_FLONUM_BIAS << 3; }
+
 /* ---- cells ---- */
 /* The first word of every cell. CLS and BUDDY never change while the cell lives; FLAGS is written by byte stores
  * only, under the heap's flags_lock or with the world stopped. */

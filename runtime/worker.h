@@ -19,7 +19,7 @@ struct kr_vm;
 /* The local base: conses are carved from a run, cells of 2, 3, 5, 8 and 13 granules from a strip; what lies alone waits in lists. */
 enum { KRI_LOCAL_SIZES = 6 }; /* buddy indices 0..5: 1 2 3 5 8 13 granules */
 
-/* A node that is being cut into cells of one size, see Note [Fibonacci word] in heap.c. */
+/* A node that is being cut into cells of one size, see Note [Fibonacci word] in heap_local.c. */
 struct kri_strip {
     char *at;                                 /* the next cell */
     const uint8_t *step, *end;                /* a byte for each cell to come: 0 if a smaller block lies behind it */

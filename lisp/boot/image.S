@@ -1,12 +1,19 @@
-/* image.S -- the compiled core library, as bytes (KRI_CORE names the file). */
+/* image.S -- files as bytes, and how many: the compiled core library (KRI_CORE names the file), the headers for generated C (KRI_HEADER). */
         .section .rodata
-        .hidden kri_core_image
-        .hidden kri_core_image_end
-        .global kri_core_image
-        .global kri_core_image_end
+        .macro bytes name, file
+        .hidden \name
+        .hidden \name\()_bytes
+        .global \name
+        .global \name\()_bytes
         .balign 8
-kri_core_image:
-        .incbin KRI_CORE
-kri_core_image_end:
-        .byte 0
+\name:
+        .incbin "\file"
+1:
+        .balign 8
+\name\()_bytes:
+        .quad 1b - \name
+        .endm
+
+        bytes kri_core_image, KRI_CORE
+        bytes kri_native_header, KRI_HEADER
         .section .note.GNU-stack,"",@progbits

@@ -9,7 +9,10 @@
 #include "lisp/init.h"
 #include "lisp/stream.h"
 
-const unsigned char kri_core_image[1], kri_core_image_end[1];
+/* What lisp/boot/image.S puts in their place. */
+const unsigned char kri_core_image[1];
+const char kri_native_header[1];
+const uint64_t kri_core_image_bytes = 0, kri_native_header_bytes = 0;
 
 struct boot {
     const char *output;

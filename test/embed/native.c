@@ -41,7 +41,6 @@ int main(void)
     kr_vm *vm;
     snprintf(file, sizeof file, "/tmp/karakuri-embed-%d.l", (int)getpid());
     snprintf(module, sizeof module, "/tmp/karakuri-embed-%d.so", (int)getpid());
-    setenv("KARAKURI_INCLUDE", ".", 0);
     FILE *f = fopen(file, "w");
     CHECK(f && fputs(source, f) >= 0 && fclose(f) == 0);
     kr_context *ctx = must_new(NULL, &vm);
