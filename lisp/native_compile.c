@@ -10,6 +10,7 @@
 #include "lisp/compile.h"
 #include "lisp/fasl.h"
 #include "lisp/load.h"
+#include "lisp/host.h"
 #include "lisp/native_module.h"
 #include "lisp/stream.h"
 
@@ -182,7 +183,8 @@ void kri_native_disassemble(struct kri_worker *w, kr_value fn, kr_value stream)
     kri_disassemble(w, kri_code_of(fn)->native->twin, stream);
     kri_stream_write(w, stream, "\n", 1);
     print_c(w, fn, stream);
-    print_machine_code(w, fn, stream);
+    if (!kri_is_denied(w, KR_FILES | KR_PROCESSES))
+        print_machine_code(w, fn, stream);
 }
 
 /* ---- a file ----
@@ -476,10 +478,4 @@ KR_BUILTIN(compile_file, "compile-file", "(file &key output verbose optimize c-o
     return unit.output;
 }
 
-KR_BUILTIN(native_load, "lisp::load-module-file", "(path)", "Load the module of native code in the shared object PATH. Returns t. Error: it is none, or of another version.")
-{
-    kri_native_load(w, kri_path_text(kri_path_string(w, argv[0])));
-    return w->vm->sym.t;
-}
-
-const struct kri_builtin *const kri_builtins_native[] = {&compile_def, &compile_file_def, &native_load_def, NULL};
+const struct kri_builtin *const kri_builtins_native[] = {&compile_def, &compile_file_def, NULL};
