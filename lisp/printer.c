@@ -442,7 +442,7 @@ static void print_native(struct printer *p, kr_value v)
         print_string(p, kri_string_of(name)->byte, kri_length(name));
         return;
     }
-    if ((p->as_object || p->as_structure) && (c->cls >= KRI_CLASS_BUILTIN_COUNT || c->cls == KRI_CLASS_ARRAY) &&
+    if ((p->as_object || p->as_structure) && (c->cls >= KRI_CLASS_BUILTIN_COUNT || c->cls == KRI_CLASS_ARRAY || c->cls == KRI_CLASS_PROPERTIED_OBJECT) &&
         p->vm->classes[c->cls].element == KRI_ELEMENT_NONE) {
         print_slots(p, v);
         return;
