@@ -30,13 +30,13 @@ kr_value kri_vector_ref(struct kri_worker *w, kr_value vector, size_t i)
     }
 }
 
-/* V as an element of an integer vector: floats are rounded, big integers cut to 64 bits. */
+/* V as an element of an integer vector: floats are rounded, halves away from zero, and big integers cut to 64 bits. */
 static int64_t to_int64(struct kri_worker *w, kr_value v)
 {
     if (kri_is_fixnum(v))
         return kri_fixnum_value(v);
     if (kri_is_float(v)) {
-        double d = rint(kri_float_value(v));
+        double d = round(kri_float_value(v));
         if (!(d >= -0x1p63 && d < 0x1p63))
             kri_error(w, KRI_E_RANGE, v, "%V does not fit an integer vector", v);
         return (int64_t)d;

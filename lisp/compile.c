@@ -561,10 +561,9 @@ KR_BUILTIN(no_block, "lisp::%no-block", "(kind name)",
     kri_error(w, KRI_E_NO_BLOCK, argv[1], "%V without such a block or tag around it", argv[0]);
 }
 
-KR_BUILTIN(special_form_p, "special-form-p", "(symbol)", "True if SYMBOL names a special form.")
+KR_BUILTIN(special_form_p, "special-form-p", "(symbol)", "True if SYMBOL is a symbol that names a special form.")
 {
-    kri_arg_symbol(w, argv, 0);
-    return kri_bool(w, kri_code_of(kri_symbol_function(w->vm, argv[0]))->flags & KRI_CODE_SPECIAL);
+    return kri_bool(w, kri_is_symbol(argv[0]) && kri_code_of(kri_symbol_function(w->vm, argv[0]))->flags & KRI_CODE_SPECIAL);
 }
 
 KR_BUILTIN(function_lambda_expression, "function-lambda-expression", "(function)",

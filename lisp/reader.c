@@ -405,12 +405,9 @@ kr_value kri_reader_list(struct reader *r, int close)
     for (;;) {
         int c = kri_reader_skip_space(r);
         if (c < 0) {
-            if (r->closes_at_end) {
-                if (w->ctx->positions)
-                    w->ctx->positions->unclosed_line = line; /* of the outermost list in the end */
-                break;
-            }
-            kri_reader_end_error(r, "end of input in a list that began here", line);
+            if (w->ctx->positions)
+                w->ctx->positions->unclosed_line = line; /* of the outermost list in the end */
+            break;
         }
         if (c == close)
             break;
@@ -424,7 +421,7 @@ kr_value kri_reader_list(struct reader *r, int close)
             do
                 c = kri_reader_skip_space(r);
             while (c >= 0 && c != close && kri_eq(kri_reader_item(r, c), NO_ITEM));
-            if (c != close && !(c < 0 && r->closes_at_end))
+            if (c != close && c >= 0)
                 kri_reader_error(r, KRI_E_ILLEGAL_DELIMITER, v, "more than one object after a dot");
             if (kri_is_nil(tail))
                 head = v;
@@ -447,17 +444,13 @@ kr_value kri_reader_list(struct reader *r, int close)
 static kr_value read_string(struct reader *r, int delimiter)
 {
     struct kri_text *text = &r->text;
-    unsigned line = r->line;
     bool escape = false, done = false;
     text->n = 0;
     while (!done) {
         if (text->n == text->cap)
             kri_text_reserve(r->w, text, text->cap);
-        if (!kri_reader_fill(r)) {
-            if (r->closes_at_end)
-                break;
-            kri_reader_end_error(r, "end of input in a string that began here", line);
-        }
+        if (!kri_reader_fill(r))
+            break;
         struct kri_stream *st = r->st;
         while (st->pos < st->end && text->n < text->cap) {
             int c = st->bytes[st->pos++];
@@ -642,6 +635,8 @@ kr_value kri_reader_native(struct reader *r, enum native n, int c, int number)
     switch (n) {
     case NATIVE_LIST: return kri_reader_list(r, ')');
     case NATIVE_CLOSE: return CLOSE;
+    case NATIVE_SUBSCRIPTS: return kri_cons(r->w, r->vm->sym.aref, kri_reader_list(r, ']'));
+    case NATIVE_END_SUBSCRIPTS: return NO_ITEM;
     case NATIVE_QUOTE: {
         unsigned line = r->line;
         kr_value form = kri_list(w, 2, r->vm->sym.quote, kri_reader_object(r));
@@ -769,11 +764,8 @@ kr_value kri_reader_dispatch(struct reader *r, kr_value table)
     int c;
     for (; (c = kri_reader_get(r)) >= '0' && c <= '9'; number = number > 100000000 ? number : (number < 0 ? 0 : number * 10) + c - '0') {
     }
-    if (c < 0) {
-        if (r->closes_at_end)
-            return NO_ITEM;
-        kri_reader_end_error(r, "end of input after #", 0);
-    }
+    if (c < 0)
+        return NO_ITEM;
     if (number > INT_MAX)
         kri_reader_error(r, KRI_E_SHARP_MACRO, kri_integer(r->w, number), "a number too large");
     int upper = c >= 'a' && c <= 'z' ? c - 32 : c;
@@ -875,7 +867,6 @@ void kri_reader_setup(struct reader *r, struct kri_worker *w, kr_value stream, i
         r->own.line = 1;
         r->st = &r->own;
     }
-    r->closes_at_end = !r->user && (r->st->kind == KRI_STREAM_STRING || (w->ctx->positions && !w->ctx->positions->frozen));
     kr_value base = kri_special(w, vm->sym.read_base);
     r->base = kri_is_fixnum(base) && kri_fixnum_value(base) >= 2 && kri_fixnum_value(base) <= 36 ? (int)kri_fixnum_value(base) : 10;
     kri_text_init(&r->text);
@@ -953,7 +944,6 @@ kr_value kri_read_delimited(struct kri_worker *w, kr_value stream, int delimiter
 {
     struct reader r;
     kri_reader_setup(&r, w, stream, delimiter);
-    r.closes_at_end = false;
     if (setjmp(r.shallow))
         kri_reader_too_deep(&r);
     if (r.st)

@@ -32,6 +32,11 @@ void kri_vector_copy(struct kri_worker *w, kr_value to, size_t at, kr_value from
 /* The string named by V: a string itself, or a symbol's name; NIL-safe. False: V is neither. */
 bool kri_string_designator(struct kr_vm *vm, kr_value v, const unsigned char **bytes, size_t *length);
 
+/* A fresh matrix of zeros, and where its elements are, row by row (lisp/builtin_fvector.c). */
+kr_value kri_make_matrix(struct kri_worker *w, size_t rows, size_t columns, double **at);
+/* Is V a matrix of reals? Then where its elements are. */
+bool kri_look_matrix(struct kr_vm *vm, kr_value v, double **at, size_t *rows, size_t *columns);
+
 /* What a :test argument asks for. */
 enum kri_test { KRI_TEST_EQL, KRI_TEST_EQUAL, KRI_TEST_STRING, KRI_TEST_OTHER };
 /* EQ and EQL are one test: identity, and equal numbers of one type. Absent or NIL: EQL. */
