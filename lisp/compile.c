@@ -1,5 +1,6 @@
 /* compile.c -- the compiler's arena and entry points, eval, and the builtins about evaluation. */
 #include <ctype.h>
+#include "lisp/reader.h"
 #include "lisp/compile.h"
 #include "lisp/init.h"
 #include "lisp/native_module.h"
@@ -17,7 +18,7 @@ void kri_compiler_init(struct kri_compiler *c, struct kri_worker *w, kr_value fo
     c->end = c->first + sizeof c->first;
     c->scope = NULL;
     c->fn = NULL;
-    c->line = 0;
+    c->line = kri_positions_frozen(w) ? kri_positions_form_line(w) : 0;
     c->tolerant = false;
     c->here = c->outer = KRI_NIL;
     c->stepping = false;
@@ -79,6 +80,7 @@ size_t kri_form_length(struct kri_worker *w, kr_value list, kr_value form, int c
 /* ---- compiling ---- */
 
 kr_value kri_compiler_form(const struct kri_compiler *c) { return kri_is_nil(c->here) ? c->form : c->here; }
+unsigned kri_compiler_line(const struct kri_compiler *c) { return c->line; }
 
 static void compiler_end(struct kri_compiler *c) { c->w->ctx->compiler = c->outside; }
 
@@ -559,10 +561,9 @@ KR_BUILTIN(no_block, "lisp::%no-block", "(kind name)",
     kri_error(w, KRI_E_NO_BLOCK, argv[1], "%V without such a block or tag around it", argv[0]);
 }
 
-KR_BUILTIN(special_form_p, "special-form-p", "(symbol)", "True if SYMBOL names a special form.")
+KR_BUILTIN(special_form_p, "special-form-p", "(symbol)", "True if SYMBOL is a symbol that names a special form.")
 {
-    kri_arg_symbol(w, argv, 0);
-    return kri_bool(w, kri_code_of(kri_symbol_function(w->vm, argv[0]))->flags & KRI_CODE_SPECIAL);
+    return kri_bool(w, kri_is_symbol(argv[0]) && kri_code_of(kri_symbol_function(w->vm, argv[0]))->flags & KRI_CODE_SPECIAL);
 }
 
 KR_BUILTIN(function_lambda_expression, "function-lambda-expression", "(function)",

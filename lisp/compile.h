@@ -261,9 +261,9 @@ struct kri_node *kri_node_new(struct kri_compiler *c, enum kri_node_op op, size_
 struct kri_node *kri_node_seal(struct kri_node *n);
 struct kri_node *kri_node_const(struct kri_compiler *c, kr_value v);
 struct kri_scope *kri_scope_push(struct kri_compiler *c, enum kri_scope_kind kind, kr_value name);
-struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, const struct kri_declarations *d, kr_value form);
+struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, const struct kri_declarations *d);
 /* Raises unless SYMBOL may name a variable. */
-void kri_check_variable(struct kri_compiler *c, kr_value symbol, kr_value form);
+void kri_check_variable(struct kri_compiler *c, kr_value symbol);
 void kri_binding_scope(struct kri_compiler *c, const struct kri_binding *b);
 bool kri_symbol_is_special(struct kr_vm *vm, kr_value symbol);
 bool kri_symbol_is_constant(struct kr_vm *vm, kr_value symbol);
