@@ -199,7 +199,7 @@ struct unit {
     struct kri_scratch scratch;
     struct kri_native_source source;
     struct kri_positions *positions;
-    bool emit, verbose;
+    bool emit, verbose, quiet; /* quiet: no progress is shown; verbose: all of it; neither: that of large files */
     unsigned forms;
 };
 
@@ -397,7 +397,7 @@ static kr_value build_file(struct kri_worker *w, void *arg)
     struct unit *u = arg;
     kri_scratch_build(w, &u->scratch, u->texts);
     if (rename(u->scratch.object, kri_path_text(u->output)) != 0)
-        kri_error(w, KRI_E_OPEN_FILE, u->output, "%s", strerror(errno));
+        kri_error(w, KRI_E_OPEN_FILE, u->output, "%s: %s", kri_path_text(u->output), strerror(errno));
     return KRI_NIL;
 }
 
@@ -409,6 +409,30 @@ static void progress(struct kri_worker *w, const struct unit *u, const char *wha
     int n = count ? snprintf(line, sizeof line, ";; %s: %s %lu\n", kri_path_text(u->path), what, (unsigned long)count)
                   : snprintf(line, sizeof line, ";; %s: %s\n", kri_path_text(u->path), what);
     kri_stream_write(w, KRI_NIL, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+}
+
+static void unit_done(struct kri_worker *w, struct kri_scratch *s, unsigned done)
+{
+    const struct unit *u = (const struct unit *)(const void *)((const char *)s - offsetof(struct unit, scratch));
+    char line[PATH_MAX + 100];
+    int n = snprintf(line, sizeof line, ";; %s: %u of %u parts compiled\n", kri_path_text(u->path), done, s->units);
+    kri_stream_write(w, KRI_NIL, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+    kri_stream_flush(w, kri_special(w, w->vm->sym.standard_output));
+}
+
+/* Before the work: can the module be written where it is to be? */
+static void check_output(struct kri_worker *w, const struct unit *u)
+{
+    char directory[PATH_MAX];
+    struct stat st;
+    const char *output = kri_path_text(u->output), *slash = strrchr(output, '/');
+    if (kri_length(u->output) + 32 > PATH_MAX)
+        kri_error(w, KRI_E_OPEN_FILE, u->output, "the name is too long");
+    snprintf(directory, sizeof directory, "%.*s", slash ? (int)(slash - output) + 1 : 1, slash ? output : ".");
+    if (access(directory, W_OK | X_OK) != 0)
+        kri_error(w, KRI_E_OPEN_FILE, u->output, "%s: %s", directory, strerror(errno));
+    if (stat(output, &st) == 0 && S_ISDIR(st.st_mode))
+        kri_error(w, KRI_E_OPEN_FILE, u->output, "%s: %s", output, strerror(EISDIR));
 }
 
 /* The module's name for source PATH when none is given: .so in the place of .l. */
@@ -428,6 +452,9 @@ static void compile_file(struct kri_worker *w, struct unit *u)
     struct stat st;
     if (stat(kri_path_text(u->path), &st) != 0)
         kri_error(w, KRI_E_OPEN_FILE, u->path, "%s: %s", kri_path_text(u->path), strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        kri_error(w, KRI_E_OPEN_FILE, u->path, "%s: %s", kri_path_text(u->path), strerror(EISDIR));
+    check_output(w, u);
     u->positions = w->ctx->positions;
     u->package = kri_special(w, w->vm->sym.package);
     kri_fasl_begin(w, &u->fasl, true, NULL);
@@ -443,16 +470,27 @@ static void compile_file(struct kri_worker *w, struct unit *u)
     u->source.image_size = u->fasl.n;
     u->texts = kri_native_generate(w, &u->source);
     progress(w, u, "functions", u->source.count);
+    if (u->verbose || (!u->quiet && kri_length(u->texts) > 1))
+        u->scratch.progress = unit_done;
     kri_scratch_begin(w, &u->scratch);
-    /* In the output's own directory, so that it can be renamed; written under a name of its own. */
-    snprintf(u->scratch.object, sizeof u->scratch.object, "%s.%ld.new", kri_path_text(u->output), (long)getpid());
+    /* In the output's own directory, so that it can be renamed; written under a name of its own, that of the scratch directory. */
+    snprintf(u->scratch.object, sizeof u->scratch.object, "%s.%s.new", kri_path_text(u->output),
+             u->scratch.directory + strlen(u->scratch.directory) - 6);
     kri_unwind_protect(w, build_file, u, kri_scratch_end);
     progress(w, u, "compiled", 0);
 }
 
+static kr_value compile_unit(struct kri_worker *w, void *arg)
+{
+    struct unit *u = arg;
+    compile_file(w, u);
+    return u->output;
+}
+
 KR_BUILTIN(compile_file, "compile-file", "(file &key output verbose optimize c-optimize safety pic cc entry o)",
            "Compile FILE (.l may be left off) to native code: a module, FILE with .so, or :output, which load and require then prefer to the source while "
-           "that is unchanged. :optimize is the C compiler's -O (1); :verbose shows progress. EusLisp's other keys are accepted. Definitions, in-package and "
+           "that is unchanged. :optimize is the C compiler's -O (0 to 3, 1); :safety stands for comp:*safety* meanwhile; :verbose, by default comp:*verbose*, shows progress, "
+           "as is done anyway for large files, whose parts are compiled at the same time, unless it is given as nil. EusLisp's other keys are accepted. Definitions, in-package and "
            "require are evaluated meanwhile, other forms only when the module is loaded. Returns the module's name. Errors: no such file, a form that "
            "cannot be compiled, no C compiler.")
 {
@@ -471,12 +509,17 @@ KR_BUILTIN(compile_file, "compile-file", "(file &key output verbose optimize c-o
     struct unit unit = {.path = path, .scratch.optimize = 1};
     kr_value output = kri_arg_key(argc, argv, 1, keys[0], kri_arg_key(argc, argv, 1, keys[8], KRI_NIL));
     kr_value level = kri_arg_key(argc, argv, 1, keys[2], kri_fixnum(1));
-    if (kri_is_fixnum(level) && kri_fixnum_value(level) >= 0 && kri_fixnum_value(level) <= 3)
-        unit.scratch.optimize = (int)kri_fixnum_value(level);
-    unit.verbose = !kri_is_nil(kri_arg_key(argc, argv, 1, keys[1], KRI_NIL));
+    if (!kri_is_fixnum(level) || kri_fixnum_value(level) < 0 || kri_fixnum_value(level) > 3)
+        kri_error(w, KRI_E_RANGE, level, ":optimize is 0, 1, 2 or 3");
+    unit.scratch.optimize = (int)kri_fixnum_value(level);
+    kr_value safety = kri_arg_key(argc, argv, 1, keys[4], kri_special(w, w->vm->sym.safety));
+    kr_value verbose = kri_arg_key(argc, argv, 1, keys[1], KRI_ABSENT);
+    unit.quiet = kri_is_nil(verbose);
+    if (kri_eq(verbose, KRI_ABSENT))
+        verbose = kri_special(w, kri_intern(w, "*VERBOSE*", 9, kri_find_package(w, kri_string(w, "COMPILER"))));
+    unit.verbose = !kri_is_nil(verbose) && !kri_eq(verbose, KRI_UNBOUND);
     unit.output = kri_is_nil(output) ? default_output(w, path) : kri_path_string(w, output);
-    compile_file(w, &unit);
-    return unit.output;
+    return kri_with_binding(w, w->vm->sym.safety, safety, compile_unit, &unit);
 }
 
 const struct kri_builtin *const kri_builtins_native[] = {&compile_def, &compile_file_def, NULL};

@@ -205,12 +205,23 @@ const struct kri_native_module *kri_native_open(struct kri_worker *w, const char
     return m;
 }
 
+/* PATH among *loaded-modules*. */
+static void note_loaded(struct kri_worker *w, const char *path)
+{
+    kr_value symbol = kri_intern(w, "*LOADED-MODULES*", 16, w->vm->pkg_lisp), name = kri_string(w, path), list = kri_special(w, symbol);
+    for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
+        if (kri_equal(w, kri_car(l), name))
+            return;
+    kri_set_special(w, symbol, kri_cons(w, name, kri_is_cons(list) ? list : KRI_NIL));
+}
+
 void kri_native_load(struct kri_worker *w, const char *path)
 {
     const struct kri_native_module *m = kri_native_open(w, path);
     if (!m->image)
         kri_error(w, KRI_E_UNSUPPORTED, kri_string(w, path), "%s: a module without forms", path);
     kri_fasl_load(w, m->image, m->image_size, kri_native_instance_new(w, m));
+    note_loaded(w, path);
 }
 
 static void say(struct kri_worker *w, const char *module, const char *why)
