@@ -109,9 +109,8 @@ static void end_compilers(void *arg)
     }
 }
 
-void kri_scratch_end(struct kri_worker *w, void *arg)
+void kri_scratch_end(struct kri_worker *w, struct kri_scratch *s)
 {
-    struct kri_scratch *s = arg;
     char path[PATH_MAX + 32];
     if (s->compilers && s->compilers->count)
         kri_blocking(w, end_compilers, s->compilers);
@@ -215,7 +214,10 @@ static _Noreturn void failed(struct kri_worker *w, const struct kri_scratch *s, 
         kri_error(w, KRI_E_UNSUPPORTED, KRI_NIL, "native code: %s was ended by signal %d", compiler, WTERMSIG(status));
     if (WEXITSTATUS(status) == 127 && n == 0)
         kri_error(w, KRI_E_UNSUPPORTED, KRI_NIL, "native code: there is no C compiler \"%s\"; bytecode goes on serving", compiler);
-    kri_error(w, KRI_E_UNSUPPORTED, KRI_NIL, "native code: %s failed: %.300s", compiler, error ? error : text);
+    if (error)
+        memmove(text, error, strlen(error) + 1);
+    text[400] = '\0';
+    kri_error(w, KRI_E_UNSUPPORTED, KRI_NIL, "native code: %s failed: %s", compiler, n ? text : "it does not say why");
 }
 
 /* Wait until a compiler has ended: how many have. An interrupt, or another error, leaves. */

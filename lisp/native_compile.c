@@ -30,6 +30,8 @@ static kr_value build_and_open(struct kri_worker *w, void *arg)
     return KRI_NIL;
 }
 
+static void end_build(struct kri_worker *w, void *arg) { kri_scratch_end(w, &((struct build *)arg)->scratch); }
+
 /* The code objects under CODE, those that others refer to first, appended to CODES. */
 static kr_value collect(struct kri_worker *w, kr_value code, kr_value codes)
 {
@@ -73,7 +75,7 @@ static kr_value compile_function(struct kri_worker *w, kr_value fn)
     source.codes = collected(w, kri_function_of(fn)->code, &source.count);
     b.texts = kri_native_generate(w, &source);
     kri_scratch_begin(w, &b.scratch);
-    kri_unwind_protect(w, build_and_open, &b, kri_scratch_end);
+    kri_unwind_protect(w, build_and_open, &b, end_build);
     struct kri_native_instance *n = kri_native_instance_new(w, b.module);
     kri_native_attach_copies(w, n, source.codes);
     const struct kri_native *native = &n->native[source.count - 1]; /* FN's comes last */
@@ -401,6 +403,8 @@ static kr_value build_file(struct kri_worker *w, void *arg)
     return KRI_NIL;
 }
 
+static void end_file(struct kri_worker *w, void *arg) { kri_scratch_end(w, &((struct unit *)arg)->scratch); }
+
 static void progress(struct kri_worker *w, const struct unit *u, const char *what, uint64_t count)
 {
     char line[PATH_MAX + 100];
@@ -476,7 +480,7 @@ static void compile_file(struct kri_worker *w, struct unit *u)
     /* In the output's own directory, so that it can be renamed; written under a name of its own, that of the scratch directory. */
     snprintf(u->scratch.object, sizeof u->scratch.object, "%s.%s.new", kri_path_text(u->output),
              u->scratch.directory + strlen(u->scratch.directory) - 6);
-    kri_unwind_protect(w, build_file, u, kri_scratch_end);
+    kri_unwind_protect(w, build_file, u, end_file);
     progress(w, u, "compiled", 0);
 }
 
@@ -500,7 +504,8 @@ KR_BUILTIN(compile_file, "compile-file", "(file &key output verbose optimize c-o
         keys[i] = kri_keyword(w, names[i]);
     kri_check_keys(w, argc, argv, 1, keys, 9);
     struct stat st;
-    if (stat(kri_path_text(name), &st) == 0 && !S_ISDIR(st.st_mode)) {
+    size_t n = kri_length(name);
+    if ((stat(kri_path_text(name), &st) == 0 && !S_ISDIR(st.st_mode)) || (n > 2 && strcmp(kri_path_text(name) + n - 2, ".l") == 0)) {
         path = name;
     } else {
         path = kri_make_string(w, kri_length(name) + 2);

@@ -16,7 +16,7 @@ void kri_native_disassemble(struct kri_worker *w, kr_value fn, kr_value stream);
 /* The end of VM. */
 void kri_native_finish(struct kr_vm *vm);
 
-/* A directory for the C compiler's files, and the compilers that run; for kri_unwind_protect. */
+/* A directory for the C compiler's files, and the compilers that run. kri_scratch_end, whatever happens, ends these and removes the files. */
 struct kri_scratch {
     char directory[PATH_MAX], object[PATH_MAX + 32];
     int optimize;   /* -O */
@@ -25,7 +25,7 @@ struct kri_scratch {
     void (*progress)(struct kri_worker *w, struct kri_scratch *s, unsigned done); /* so many units are compiled; NULL: nobody wants to know */
 };
 void kri_scratch_begin(struct kri_worker *w, struct kri_scratch *s);
-void kri_scratch_end(struct kri_worker *w, void *scratch);
+void kri_scratch_end(struct kri_worker *w, struct kri_scratch *s);
 /* The C files TEXTS (a vector) to s->object, by as many compilers at a time as there are processors; raises what a compiler says. */
 void kri_scratch_build(struct kri_worker *w, struct kri_scratch *s, kr_value texts);
 
