@@ -529,6 +529,15 @@ _Noreturn static void no_method(struct kri_worker *w, kr_value selector, int arg
     kri_error_call(w, KRI_E_NO_METHOD, selector, call, "receiver %V", argv[0]);
 }
 
+/* No method: another thread may be loading the module that defines it. */
+static void await_modules(struct kri_worker *w)
+{
+    kr_value callee = w->callee, f = w->vm->sym.await_modules;
+    if (w->vm->running && !(kri_code_of(kri_symbol_function(w->vm, f))->flags & KRI_CODE_UNDEFINED))
+        kri_call(w, kri_symbol_function(w->vm, f), 0, NULL);
+    w->callee = callee;
+}
+
 kr_value kri_send_slow(struct kri_worker *w, kr_value *argv, int *argc, kr_value selector, kr_value super_of)
 {
     struct kr_vm *vm = w->vm;
@@ -539,6 +548,7 @@ kr_value kri_send_slow(struct kri_worker *w, kr_value *argv, int *argc, kr_value
         cache->epoch = epoch;
     }
     cache->misses++;
+    bool awaited = false;
     for (int hops = 0; hops < 100; hops++) {
         struct kri_cell *c = kri_cell(vm, argv[0]);
         if (!c) {
@@ -566,6 +576,11 @@ kr_value kri_send_slow(struct kri_worker *w, kr_value *argv, int *argc, kr_value
         kr_value next = forwarded_to(vm, c, selector, &found);
         if (!found) {
             fn = kri_find_method(w, start, vm->sym.k_nomethod, NULL);
+            if (kri_is_nil(fn) && !awaited) {
+                await_modules(w);
+                awaited = true;
+                continue;
+            }
             if (kri_is_nil(fn))
                 no_method(w, selector, *argc, argv);
             memmove(argv + 2, argv + 1, (size_t)(*argc - 1) * sizeof *argv);
