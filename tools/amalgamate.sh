@@ -20,9 +20,17 @@ cat <<'END'
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+/* What a host asks to be warned of is meant for its own code. */
+#pragma GCC diagnostic ignored "-Wpedantic"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+/* One rounding for each operation, on every processor. */
 #ifdef __clang__
 #pragma clang diagnostic ignored "-Wgnu-variable-sized-type-not-at-end"
 #pragma clang diagnostic ignored "-Wunused-function"
+#pragma clang fp contract(off)
+#else
+#pragma GCC optimize("fp-contract=off")
 #endif
 #pragma GCC visibility push(hidden)
 END
