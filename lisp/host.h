@@ -22,6 +22,8 @@ bool kri_host_output(struct kr_vm *vm, int fd, const char *text, size_t n);
 /* ---- capabilities (capability.c) ---- */
 /* Raise capability-denied unless Lisp code may use CAPABILITY (KR_FILES ...). */
 void kri_need(struct kri_worker *w, unsigned capability);
+/* Is Lisp code kept from one of CAPABILITIES? */
+bool kri_is_denied(struct kri_worker *w, unsigned capabilities);
 /* What calling the builtin NAME ("unix:unlink") takes; 0: nothing. */
 unsigned kri_capability_of(const char *name);
 /* Stands before a builtin that takes a capability. */

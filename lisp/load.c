@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "lisp/host.h"
 #include "lisp/native_module.h"
 #include "lisp/package.h"
 #include "lisp/printer.h"
@@ -237,7 +238,7 @@ static kr_value load_file(struct kri_worker *w, int argc, kr_value *argv, bool s
     bool verbose = !kri_is_nil(kri_arg_key(argc, argv, 1, keys[0], kri_special(w, vm->sym.load_verbose)));
     kr_value package = kri_arg_key(argc, argv, 1, keys[1], KRI_NIL);
     package = kri_is_nil(package) ? kri_special(w, vm->sym.package) : kri_package_arg(w, package);
-    kr_value module = has_suffix(path, ".so") ? path : source_only ? KRI_NIL : kri_native_fresh(w, path);
+    kr_value module = has_suffix(path, ".so") ? path : source_only || kri_is_denied(w, KR_FOREIGN) ? KRI_NIL : kri_native_fresh(w, path);
     if (!kri_is_nil(module)) {
         if (verbose)
             announce(w, ";; binloading ", module);

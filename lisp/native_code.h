@@ -6,13 +6,27 @@
 
 #include "lisp/native.h"
 
-static const struct kri_native_api *kri_api;
+/* The runtime's functions: linked with it, they are called as they are; in a shared object through its table, by wrappers which the module's first
+ * unit defines. */
+#if defined(KRI_NATIVE_LINKED)
+#define API(type, name, parameters, arguments) type kri_##name parameters;
+#define API_VOID(name, parameters, arguments) void kri_##name parameters;
+#define API_NORETURN(name, parameters, arguments) _Noreturn void kri_##name parameters;
+#else
+#ifdef KRI_NATIVE_UNIT
+extern const struct kri_native_api *kri_api;
+#define KRI_WRAPPER extern inline __attribute__((gnu_inline, always_inline))
+#else
+const struct kri_native_api *kri_api;
+#define KRI_WRAPPER
+#endif
 #define API(type, name, parameters, arguments) \
-    type kri_##name parameters { return kri_api->name arguments; }
+    KRI_WRAPPER type kri_##name parameters { return kri_api->name arguments; }
 #define API_VOID(name, parameters, arguments) \
-    void kri_##name parameters { kri_api->name arguments; }
+    KRI_WRAPPER void kri_##name parameters { kri_api->name arguments; }
 #define API_NORETURN(name, parameters, arguments) \
-    _Noreturn void kri_##name parameters { kri_api->name arguments; __builtin_unreachable(); }
+    KRI_WRAPPER _Noreturn void kri_##name parameters { kri_api->name arguments; __builtin_unreachable(); }
+#endif
 #include "lisp/native_api.def"
 #undef API
 #undef API_VOID

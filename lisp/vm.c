@@ -230,7 +230,7 @@ call_generic:
         }
         struct kri_code *code = kri_code_of(call_fn);
         kr_value *argv = call_frame + KRI_FRAME_LINK;
-        if (code->builtin) {
+        if (code->builtin && KRI_LIKELY(!(code->flags & KRI_CODE_MACRO) || !code->native)) { /* a macro's expander may be native code */
             SYNC();
             w->callee = call_fn;
             if (KRI_UNLIKELY(call_argc < code->nreq || (code->max >= 0 && call_argc > code->max)) && !code->native)
