@@ -1,6 +1,7 @@
 #!/bin/sh
-# amalgamate.sh CORE HEADER VERSION SOURCE... -- Karakuri as one C file, on standard output: the sources (amalgamate.awk), and as data the
-# compiled core library CORE and the one header HEADER for generated C. What lisp/boot/image.S does in the other builds.
+# amalgamate.sh CORE HEADER VERSION SOURCE... -- GENERATED... -- Karakuri as one C file, on standard output: the sources, the C that the core
+# library's functions become (amalgamate.awk), and as data the compiled core library CORE and the one header HEADER for generated C: what
+# lisp/boot/image.S does in the other builds.
 set -eu
 core=$1 header=$2 version=$3
 shift 3
@@ -44,7 +45,6 @@ od -An -v -to1 -w48 "$core" | sed 's/ /\\/g; s/.*/"&"/'
 cat <<'END'
 ;
 const uint64_t kri_core_image_bytes = sizeof kri_core_image - 1;
-const struct kri_native_module *const kri_core_native = NULL; /* its functions are bytecode here */
 
 /* ---- the headers for generated C ---- */
 const char kri_native_header[] =
