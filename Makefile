@@ -7,7 +7,7 @@ DESTDIR ?=
 CC      ?= gcc
 B       := build/$(MODE)
 
-PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev pkg-config
+PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev libyaml-dev pkg-config
 TEST_PACKAGES := check cmake g++ groff-base libode-dev netbase procps spin tmux
 BENCH_PACKAGES := gnuplot-nox
 
@@ -25,7 +25,7 @@ EMULATE = @install -m 755 $B/emulate $@ # the end of each recipe that links a pr
 endif
 CROSS_PACKAGES   := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
 SYSROOT_PACKAGES := libgmp10 libgmp-dev libreadline8 libreadline-dev libtinfo6 check libsubunit0 libsubunit-dev libatomic-ops-dev \
-                    libffcall-dev libffcall1b libode-dev libode8 libccd2 libccd-dev
+                    libffcall-dev libffcall1b libyaml-dev libyaml-0-2 libode-dev libode8 libccd2 libccd-dev
 
 CFLAGS_release := -O2 -g
 CFLAGS_aarch64 := -O2 -g $(TARGET)
@@ -55,7 +55,11 @@ all: $(if $(ELF),$B/karakuri,bin/karakuri) $B/libkarakuri.so
 ifneq ($(wildcard /usr/include/avcall.h /usr/include/*/avcall.h /usr/local/include/avcall.h),)
 FFCALL := $(if $(ELF),$B/)lib/ffcall.so
 endif
-all: $(FFCALL)
+# The module that lib/yaml.l calls, where libyaml is there; all that links it.
+ifneq ($(wildcard /usr/include/yaml.h /usr/local/include/yaml.h),)
+YAMLLIB := $(if $(ELF),$B/)lib/yamllib.so
+endif
+all: $(FFCALL) $(YAMLLIB)
 
 # The Debian packages that are missing; nothing happens when all are there.
 packages:
@@ -142,6 +146,9 @@ $B/karakuri: $(REPL) $B/libkarakuri.a
 $(FFCALL): ffi/ffcall.c lisp/ffcall.h | $(READY)
 	@echo "  LD $@"
 	@$(CC) -std=gnu11 -Wall -Wextra -Wshadow -O2 -fPIC -fvisibility=hidden -I. $(TARGET) $(CFLAGS) -shared -o $@.new $< -lavcall -lcallback && mv $@.new $@
+$(YAMLLIB): ffi/yamllib.c | $(READY)
+	@echo "  LD $@"
+	@$(CC) -std=gnu11 -Wall -Wextra -Wshadow -O2 -fPIC -fvisibility=hidden $(TARGET) $(CFLAGS) -shared -o $@.new $< -lyaml && mv $@.new $@
 bin/karakuri: $B/karakuri
 	@mkdir -p bin
 	cp $< $@.new && mv $@.new $@
@@ -214,6 +221,6 @@ lint: $B/libkarakuri.a
 	! nm -g --defined-only $< | awk 'NF == 3 && $$3 !~ /^kri?_/' | grep .
 
 clean:
-	rm -rf build bin lib/ffcall.so
+	rm -rf build bin lib/ffcall.so lib/yamllib.so
 
 include tools/packaging.mk

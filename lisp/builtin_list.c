@@ -317,9 +317,9 @@ static kr_value subst(struct kri_worker *w, kr_value new, kr_value old, kr_value
 }
 
 KR_BUILTIN(subst, "subst", "(new old tree &key key test test-not)",
-           "Return a copy of TREE with NEW in place of each subtree or atom that OLD matches.")
+           "Return a copy of TREE with NEW in place of each subtree or atom that OLD matches: by equal, unless TEST or TEST-NOT says otherwise.")
 {
-    enum kri_test t = plain_test(w, argc, argv, 3);
+    enum kri_test t = argc == 3 ? KRI_TEST_EQUAL : plain_test(w, argc, argv, 3);
     if (t == KRI_TEST_OTHER)
         return kri_tail_call_symbol(w, w->vm->sym.seq_subst, argc);
     return subst(w, argv[0], argv[1], argv[2], t);
@@ -795,17 +795,17 @@ KR_BUILTIN(list_insert, "list-insert", "(item pos list)",
     return list;
 }
 
-KR_BUILTIN(list_delete, "list-delete", "(list pos)", "Take the element at position POS out of LIST itself; return the list.")
+KR_BUILTIN(list_delete, "list-delete", "(list pos)", "Take the element at position POS, if LIST has it, out of LIST itself; return the list.")
 {
     kr_value list = kri_arg_list(w, argv, 0);
     intptr_t n = kri_arg_natural(w, argv, 1);
     if (n == 0)
         return kri_cdr(list);
     kr_value at = skip(w, list, n - 1);
-    kr_value gone = kri_is_cons(at) ? kri_cdr(at) : KRI_NIL;
-    if (!kri_is_cons(gone))
+    if (!kri_is_cons(at))
         kri_argument_error(w, 0, argv[0], KRI_E_NO_LIST);
-    kri_store(w, kri_ptr(at), &kri_cons_of(at)->cdr, kri_cdr(gone));
+    if (kri_is_cons(kri_cdr(at)))
+        kri_store(w, kri_ptr(at), &kri_cons_of(at)->cdr, kri_cdr(kri_cdr(at)));
     return list;
 }
 

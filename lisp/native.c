@@ -49,6 +49,14 @@ static bool next_native(struct kri_frames *f)
     return false;
 }
 
+void kri_frames_settle(struct kri_frames *f)
+{
+    while (f->region && f->region->base == f->base && f->native == &f->region->frame) {
+        f->native = f->native->prev;
+        f->region = f->region->outer;
+    }
+}
+
 bool kri_frames_next(struct kri_frames *f)
 {
     f->entered = NULL;

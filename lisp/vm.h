@@ -144,6 +144,7 @@ void kri_disassemble(struct kri_worker *w, kr_value fn, kr_value stream);
 struct kri_compiler;
 /* The form that a compilation is at. */
 kr_value kri_compiler_form(const struct kri_compiler *c);
+unsigned kri_compiler_line(const struct kri_compiler *c); /* of that form; 0: not known */
 /* Expand a macro call once; *EXPANDED says whether FORM was one. */
 kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded);
 

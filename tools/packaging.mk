@@ -32,6 +32,8 @@ install: all doc
 	cd bench && find . -name '*.l' -not -path './peers/*' -exec install -D -m 644 {} $(AT)/share/karakuri/bench/{} \;
 	$(if $(FFCALL),install -D -m 644 $(FFCALL) $(LIBAT)/karakuri/ffcall.so)
 	$(if $(FFCALL),ln -sf $$(realpath -m --relative-to=$(PREFIX)/share/karakuri $(LIBDIR)/karakuri/ffcall.so) $(AT)/share/karakuri/ffcall.so)
+	$(if $(YAMLLIB),install -D -m 644 $(YAMLLIB) $(LIBAT)/karakuri/yamllib.so)
+	$(if $(YAMLLIB),ln -sf $$(realpath -m --relative-to=$(PREFIX)/share/karakuri $(LIBDIR)/karakuri/yamllib.so) $(AT)/share/karakuri/yamllib.so)
 	$(if $(DESTDIR),,-[ $$(id -u) != 0 ] || ldconfig)
 
 # What install would put there goes, and directories that are Karakuri's own.
