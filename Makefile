@@ -49,7 +49,7 @@ REPL := $(patsubst %.c,$B/%.o,$(wildcard lisp/repl/*.c))
 VERSION := $(shell sed -n 's/.*KR_VERSION "\(.*\)"/\1/p' lisp/karakuri.h)
 SOVERSION := $(shell sed -n 's/.*KR_ABI_VERSION \([0-9]*\)$$/\1/p' lisp/karakuri.h)
 
-.PHONY: all run test check check-aarch64 soak bench bench-peers clean lint packages doc always
+.PHONY: reproduce all run test check check-aarch64 soak bench bench-peers clean lint packages doc always
 all: $(if $(ELF),$B/karakuri,bin/karakuri) $B/libkarakuri.so
 # The module for foreign functions, where libffcall is there; all that links it (doc/foreign.md).
 ifneq ($(wildcard /usr/include/avcall.h /usr/include/*/avcall.h /usr/local/include/avcall.h),)
@@ -117,14 +117,25 @@ $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 NATIVE_UNITS := 0 1 2 3 4 5 6 7
 NATIVE_C     := $(NATIVE_UNITS:%=$B/native/core-%.c)
 NATIVE_OBJ   := $(NATIVE_C:.c=.o)
+BOOT_SOURCES := $(words $(NATIVE_UNITS)) $(foreach f,$(CORE) -- $(AUTO),$(if $(filter $f,$(BYTECODE)),-b) $f)
 $B/core.fasl: $(BOOT) $(CORE) $(AUTO)
 	@mkdir -p $B/native; echo "  BOOT $@"
-	@$(BOOT) $@ $B/native/core $(words $(NATIVE_UNITS)) $(foreach f,$(CORE) -- $(AUTO),$(if $(filter $f,$(BYTECODE)),-b) $f)
+	@$(BOOT) $@ $B/native/core $(BOOT_SOURCES)
 $(NATIVE_C): $B/core.fasl ;
 $(NATIVE_OBJ): %.o: %.c | $(READY)
 	@echo "  CC $<"
 	@$(CC) $(KR_CFLAGS) $(NATIVE_CFLAGS) -MMD -MP -c $< -o $@
 -include $(NATIVE_OBJ:.o=.d)
+# Compiled once more, and by an executable that has the core, the core must be what it is: nothing depends on the day, and nothing in it is
+# used before it is defined.
+$B/karakuri-again: lisp/boot/main.c $B/libkarakuri.a
+	@$(CC) $(KR_CFLAGS) -DKRI_BOOT_LINKED -o $@ $^ $(LIBS)
+reproduce: $(BOOT) $B/karakuri-again
+	@rm -rf $B/reproduce; mkdir -p $B/reproduce/1 $B/reproduce/2
+	@$(BOOT) $B/reproduce/1/core.fasl $B/reproduce/1/core $(BOOT_SOURCES)
+	@$B/karakuri-again $B/reproduce/2/core.fasl $B/reproduce/2/core $(BOOT_SOURCES)
+	@for i in 1 2; do cmp $B/core.fasl $B/reproduce/$$i/core.fasl || exit 1; \
+	for c in $(notdir $(NATIVE_C)); do cmp $B/native/$$c $B/reproduce/$$i/$$c || exit 1; done; done; rm -rf $B/reproduce
 # The headers that generated C includes are linked in too, as one.
 $B/native_code.h: tools/flatten.awk $(wildcard runtime/*.h lisp/*.h lisp/*.def)
 	@mkdir -p $(@D)

@@ -124,7 +124,11 @@ static kr_value boot(struct kri_worker *w, void *arg)
 
 int main(int argc, char **argv)
 {
+#ifdef KRI_BOOT_LINKED
+    const kr_config config = {0};
+#else
     const kr_config config = {.bare = 1};
+#endif
     kr_vm *vm;
     kr_context *ctx;
     kr_value result;
