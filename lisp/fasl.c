@@ -180,7 +180,7 @@ static void put_code(struct kri_fasl *o, const struct kri_code *c)
     put_value(o, c->keywords);
     if (o->module)
         put_value(o, can_put(o, c->debug, 0) ? c->debug : KRI_NIL);
-    bool native = o->native && kri_native_can_compile(c);
+    bool native = o->native && kri_native_can_compile(c) && (o->module || kri_native_pays_in_core(c));
     const uint64_t numbers[] = {c->nreq, c->nopt, c->nkey, c->flags, c->frame, (uint64_t)(c->max + 1), c->line, c->captures, c->head.length, native};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         put_number(o, numbers[i]);

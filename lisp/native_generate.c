@@ -79,6 +79,16 @@ bool kri_native_can_compile(const struct kri_code *c)
     return true;
 }
 
+bool kri_native_pays_in_core(const struct kri_code *c)
+{
+    for (uint32_t i = 0; i < c->head.length; i++) {
+        unsigned op = kri_decode_op(c->instr[i]);
+        if (op == KRI_OP_CALL || op == KRI_OP_APPLY)
+            return false;
+    }
+    return !(c->flags & KRI_CODE_MACRO);
+}
+
 static bool is_fixed(const struct kri_code *c)
 {
     return !c->nopt && !c->nkey && !(c->flags & (KRI_CODE_KEYS | KRI_CODE_REST | KRI_CODE_MACRO)) && c->nreq <= KRI_NATIVE_FIXED;

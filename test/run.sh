@@ -77,6 +77,9 @@ if [ "$mode" = release ]; then
     [ -e test/repl.sh ] && check "REPL on a terminal" sh test/repl.sh "$b/karakuri"
     sh test/native.sh "$b/karakuri" >"$b/native.log" 2>&1
     add "Lisp tests and programs, native" "$b/native.log"
+    sh test/compile.sh "$b/karakuri" >"$b/compile.log" 2>&1
+    add "compile-file where things go wrong" "$b/compile.log"
+    check "the core compiles itself to the same" make -s MODE="$mode" reproduce
     sh test/euslisp/tiers.sh "$b/karakuri" >"$b/tiers.log" 2>&1
     add "recorded expressions, both tiers" "$b/tiers.log"
     check "models of gate and orders" sh test/model.sh
