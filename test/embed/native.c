@@ -45,6 +45,7 @@ static void children_are_the_hosts(void)
     CHECK(must_integer(ctx, "(progn (defun twice (x) (* 2 x)) (compile 'twice) (if (compiled-function-p #'twice) (twice 21) 0))") == 42);
     setenv("KARAKURI_CFLAGS", "--no-such-option", 1);
     CHECK(kr_eval_string(ctx, "(defun thrice (x) (* 3 x)) (compile 'thrice)", &v) == KR_ERROR && message_has(ctx, v, "no-such-option"));
+    CHECK(message_has(ctx, v, "in (compile 'thrice)")); /* its argument, not what the call has put behind it */
     unsetenv("KARAKURI_CFLAGS");
     CHECK(must_integer(ctx, "(thrice 5)") == 15);
     CHECK(must_integer(ctx, "(unix:system \"true\")") <= 0);
