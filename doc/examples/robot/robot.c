@@ -290,7 +290,7 @@ static bool run(kr_context *ctx, struct control *c)
         ok = ok && run_phase(ctx, 1, true);
     control_stop();
     ok = ok && finish_report(ctx);
-    if (ok)
+    if (c->lateness[0].periods)
         print_statistics(c);
     if (options.prompt)
         unlink(options.prompt);
