@@ -13,6 +13,8 @@ struct kri_span {
 bool kri_span_of(struct kr_vm *vm, kr_value v, struct kri_span *s);
 /* Conses of LIST before its end; a dotted tail does not count. Raises CIRCULAR. */
 size_t kri_list_length(struct kri_worker *w, kr_value list);
+/* The error CODE of argument I, an INDEX into LENGTH elements. */
+_Noreturn void kri_index_error(struct kri_worker *w, int i, kr_value index, int code, size_t length);
 /* Elements of argument I, a sequence, or the error NO_SEQUENCE. */
 size_t kri_sequence_length(struct kri_worker *w, const kr_value *argv, int i);
 /* The :start and :end of a sequence of LENGTH elements, given as values (NIL or KRI_ABSENT: not given). An end beyond the
