@@ -200,6 +200,7 @@ $B/examples/%: doc/examples/%.c lisp/karakuri.h $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@$(ELF) $< $B/libkarakuri.a $(LIBS)
 	$(EMULATE)
+# (No file there may be called as a C file is but .l: make would take it for one of lex.)
 # The robot: several files, and the physics of libode-dev, which its package says is under the BSD licence or the LGPL, as one likes.
 $B/examples/robot: $(wildcard doc/examples/robot/*.[ch]) lisp/karakuri.h $B/libkarakuri.a
 	@mkdir -p $(@D)
