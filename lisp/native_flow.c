@@ -31,6 +31,8 @@ bool kri_flow_writes_a(unsigned op)
     case KRI_OP_CHECKSELF:
     case KRI_OP_SETSLOT:
     case KRI_OP_ASET:
+    case KRI_OP_RPLACA:
+    case KRI_OP_RPLACD:
     case KRI_OP_RET:
     case KRI_OP_THROW:
     case KRI_OP_RETURN:
@@ -261,10 +263,17 @@ enum kri_flow_type kri_flow_result(const struct kri_flow *f, const struct kri_co
     case KRI_OP_SUB:
     case KRI_OP_MUL:
     case KRI_OP_DIV:
-        return on_doubles(f, c, at) ? KRI_FLOW_FLOAT : x == KRI_FLOW_FIXNUM && y == KRI_FLOW_FIXNUM ? KRI_FLOW_FIXNUM : KRI_FLOW_ANY;
+        /* A fixnum and something else than a fixnum: the fast version has left. */
+        return on_doubles(f, c, at) ? KRI_FLOW_FLOAT : x == KRI_FLOW_FIXNUM || y == KRI_FLOW_FIXNUM ? KRI_FLOW_FIXNUM : KRI_FLOW_ANY;
     case KRI_OP_ADDI:
         return x == KRI_FLOW_FLOAT ? KRI_FLOW_FLOAT : KRI_FLOW_FIXNUM;
     case KRI_OP_MOD:
+    case KRI_OP_TRUNCATE:
+    case KRI_OP_LOGAND:
+    case KRI_OP_LOGIOR:
+    case KRI_OP_LOGXOR:
+    case KRI_OP_ASH:
+    case KRI_OP_LENGTH:
         return KRI_FLOW_FIXNUM;
     case KRI_OP_AREF:
         return x == KRI_FLOW_FLOAT_VECTOR ? KRI_FLOW_FLOAT : x == KRI_FLOW_INTEGER_VECTOR || x == KRI_FLOW_STRING ? KRI_FLOW_FIXNUM : KRI_FLOW_ANY;
@@ -273,6 +282,57 @@ enum kri_flow_type kri_flow_result(const struct kri_flow *f, const struct kri_co
         return kri_flow_declared(kri_decode_c(i), kri_flow_type_of(f, at, kri_decode_a(i)));
     default:
         return KRI_FLOW_ANY;
+    }
+}
+
+static bool is_fixnum(const struct kri_flow *f, uint32_t at, unsigned r) { return kri_flow_type_of(f, at, r) == KRI_FLOW_FIXNUM; }
+
+/* Of a register of any type, read by the instruction at AT: is it a fixnum where the fast version goes on? */
+static bool tests_fixnum(const struct kri_flow *f, const struct kri_code *c, uint32_t at, unsigned r)
+{
+    kri_instruction i = c->instr[at];
+    unsigned op = kri_decode_op(i), a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
+    switch (op) {
+    case KRI_OP_ADDI:
+        return r == b;
+    case KRI_OP_MOD:
+    case KRI_OP_TRUNCATE:
+    case KRI_OP_LOGAND:
+    case KRI_OP_LOGIOR:
+    case KRI_OP_LOGXOR:
+    case KRI_OP_ASH:
+        return r == b || r == y;
+    case KRI_OP_ADD:
+    case KRI_OP_SUB:
+    case KRI_OP_MUL:
+    case KRI_OP_DIV:
+    case KRI_OP_LT:
+    case KRI_OP_LE:
+    case KRI_OP_NUMEQ:
+        return (r == b && is_fixnum(f, at, y)) || (r == y && is_fixnum(f, at, b));
+    case KRI_OP_AREF:
+    case KRI_OP_ASET:
+        return r == y;
+    case KRI_OP_JLT:
+    case KRI_OP_JNLT:
+    case KRI_OP_JLE:
+    case KRI_OP_JNLE:
+    case KRI_OP_JNUMEQ:
+    case KRI_OP_JNNUMEQ:
+        return (r == a && is_fixnum(f, at, b)) || (r == b && is_fixnum(f, at, a));
+    case KRI_OP_JLTI:
+    case KRI_OP_JNLTI:
+    case KRI_OP_JLEI:
+    case KRI_OP_JNLEI:
+    case KRI_OP_JGTI:
+    case KRI_OP_JNGTI:
+    case KRI_OP_JGEI:
+    case KRI_OP_JNGEI:
+    case KRI_OP_JNUMEQI:
+    case KRI_OP_JNNUMEQI:
+        return r == a;
+    default:
+        return false;
     }
 }
 
@@ -301,6 +361,8 @@ static void find_types(struct kri_flow *f, const struct kri_code *c, unsigned pa
                 for (unsigned r = 0; r < f->frame; r++) {
                     unsigned char *t = &f->type[(size_t)to[j] * f->frame + r];
                     enum kri_flow_type out = kri_flow_writes_a(op) && r == a ? result : kri_flow_type_of(f, at, r);
+                    if (out == KRI_FLOW_ANY && !(kri_flow_writes_a(op) && r == a) && tests_fixnum(f, c, at, r))
+                        out = KRI_FLOW_FIXNUM;
                     if (out == KRI_FLOW_NEVER || out == *t || *t == KRI_FLOW_ANY)
                         continue;
                     *t = (unsigned char)(*t == KRI_FLOW_NEVER ? out : KRI_FLOW_ANY);
@@ -330,7 +392,7 @@ void kri_flow_analyse(struct kri_worker *w, struct kri_flow *f, const struct kri
 
 bool kri_flow_may_leave(unsigned op)
 {
-    static const char *const words[] = {"KRI_ARITH", "KRI_COMPARE", "KRI_AREF", "KRI_ASET", "KRI_CHECK_TYPE", "SYNC()"};
+    static const char *const words[] = {"KRI_ARITH", "KRI_COMPARE", "KRI_AREF", "KRI_ASET", "KRI_CHECK_TYPE", "KRI_RPLAC", "SYNC()"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strstr(kri_flow_ops[op].code, words[i]))
             return true;

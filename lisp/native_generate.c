@@ -321,6 +321,8 @@ static bool put_element(struct output *o, const struct kri_code *c, const struct
     const char *test = kri_flow_type_of(f, at, y) == KRI_FLOW_FIXNUM ? "" : "KRI_FIXNUM_OR_LEAVE(r%u); ";
     if (kri_flow_is_double(f, at, y))
         return false;
+    if (vector == KRI_FLOW_ANY && !*test)
+        put(o, "KRI_KNOWN(kri_is_fixnum(r%u)); ", y);
     switch (vector) {
     case KRI_FLOW_FLOAT_VECTOR:
         put(o, test, y);
@@ -545,6 +547,9 @@ static void put_records(struct output *o, const struct kri_code *c)
     }
 }
 
+/* Longer lists are made by a call. */
+enum { CONSED_ELEMENTS = 4 };
+
 static void put_instruction(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at, size_t j, bool fast)
 {
     kri_instruction i = c->instr[at];
@@ -568,6 +573,11 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
         put_handler(o, c, at);
     } else if (op == KRI_OP_CLOSURE) {
         put_closure(o, c, at);
+    } else if (op == KRI_OP_LIST && kri_decode_c(i) <= CONSED_ELEMENTS) {
+        put(o, "kr_value l_ = KRI_NIL;");
+        for (unsigned n = kri_decode_c(i); n-- > 0;)
+            put(o, " l_ = KRI_CONS_OF(r%u, l_);", kri_decode_b(i) + n);
+        put(o, " r%u = l_;", kri_decode_a(i));
     } else if (op == KRI_OP_LIST) {
         put(o, "SYNC_HERE(); r%u = kri_list_from(w, ", kri_decode_a(i));
         put_array(o, kri_decode_b(i), kri_decode_c(i));
