@@ -357,24 +357,30 @@ static bool put_element(struct output *o, const struct kri_code *c, const struct
     return true;
 }
 
-/* Arithmetic and comparisons of registers known to hold fixnums: no tests, and no overflow where the result is trusted to be one. */
+static void put_fixnum_test(struct output *o, const struct kri_flow *f, uint32_t at, unsigned r)
+{
+    if (kri_flow_type_of(f, at, r) != KRI_FLOW_FIXNUM)
+        put(o, "KRI_FIXNUM_OR_LEAVE(r%u); ", r);
+}
+
+/* Arithmetic and comparisons of registers that hold fixnums, or had better: no other tests, and no overflow where the result is trusted to be one. */
 static bool put_on_fixnums(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
 {
     kri_instruction i = c->instr[at];
     unsigned op = kri_decode_op(i), a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
     bool negated, immediate, trusted;
     const char *comparison = fixnum_comparison(op, &negated, &immediate);
+    if (!kri_flow_on_fixnums(f, c, at))
+        return false;
+    put_fixnum_test(o, f, at, comparison ? a : b);
+    if (comparison ? !immediate : op != KRI_OP_ADDI)
+        put_fixnum_test(o, f, at, comparison ? b : y);
     if (comparison) {
-        if (kri_flow_type_of(f, at, a) != KRI_FLOW_FIXNUM || (!immediate && kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM))
-            return false;
         put(o, "const long x_ = (long)r%u.w, y_ = (long)", a);
         put(o, immediate ? "kri_fixnum(%d).w" : "r%u.w", immediate ? kri_decode_sb(i) : (int)b);
         put(o, "; if (%s(%s)) JUMP(%d);", negated ? "!" : "", comparison, (int)kri_flow_target(c, at));
         return true;
     }
-    if (!kri_flow_float_operator(op) || op == KRI_OP_DIV || kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM ||
-        (op != KRI_OP_ADDI && kri_flow_type_of(f, at, y) != KRI_FLOW_FIXNUM))
-        return false;
     unsigned wanted = kri_flow_wanted(f, c, at, &trusted);
     bool wraps = trusted && (wanted == KRI_TYPE_FIXNUM || wanted == KRI_TYPE_RANGE);
     if (op == KRI_OP_ADDI)

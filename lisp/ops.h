@@ -125,6 +125,10 @@ __attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, 
             ctx->dynamic[i_] = (v);                                                                \
             NEXT;                                                                                  \
         }                                                                                          \
+        if (kri_eq(s_->vtype, kri_fixnum(2))) { /* of defvar, no thread's own, and not bound here */ \
+            kri_store(w, &s_->head, &s_->value, (v));                                              \
+            NEXT;                                                                                  \
+        }                                                                                          \
         SYNC_HERE();                                                                               \
         kri_op_setvar_slow(w, (symbol), (v));                                                      \
     } while (0)
