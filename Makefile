@@ -7,17 +7,36 @@ DESTDIR ?=
 CC      ?= gcc
 B       := build/$(MODE)
 
-PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev pkg-config
+PACKAGES := gcc libc6-dev libatomic-ops-dev libgmp-dev libreadline-dev libffcall-dev libyaml-dev pkg-config
 TEST_PACKAGES := check cmake g++ groff-base libode-dev netbase procps spin tmux
 BENCH_PACKAGES := gnuplot-nox
 
+# MODE=aarch64 is a cross build, and what it links runs under qemu: each program is a script beside FILE.elf, so that tests
+# know no difference. Headers and libraries of that architecture are unpacked under build/aarch64/sysroot. make check-aarch64 is all of it.
+ifeq ($(MODE),aarch64)
+CC      := aarch64-linux-gnu-gcc
+CXX     := aarch64-linux-gnu-g++
+AR      := aarch64-linux-gnu-ar
+SYSROOT := $(abspath $B/sysroot)
+TARGET  := -isystem $(SYSROOT)/usr/include -isystem $(SYSROOT)/usr/include/aarch64-linux-gnu \
+           $(foreach d,$(SYSROOT)/usr/lib/aarch64-linux-gnu $(SYSROOT)/lib/aarch64-linux-gnu,-L$d -Wl,-rpath,$d) -Wl,--disable-new-dtags
+ELF     := .elf
+EMULATE = @install -m 755 $B/emulate $@ # the end of each recipe that links a program
+endif
+CROSS_PACKAGES   := gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
+SYSROOT_PACKAGES := libgmp10 libgmp-dev libreadline8 libreadline-dev libtinfo6 check libsubunit0 libsubunit-dev libatomic-ops-dev \
+                    libffcall-dev libffcall1b libyaml-dev libyaml-0-2 libode-dev libode8 libccd2 libccd-dev
+
 CFLAGS_release := -O2 -g
+CFLAGS_aarch64 := -O2 -g $(TARGET)
 CFLAGS_debug   := -O0 -g -DKRI_DEBUG
 CFLAGS_asan    := -O1 -g -DKRI_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_tsan    := -O1 -g -DKRI_DEBUG -fsanitize=thread
 CFLAGS_fuzz    := -O1 -g -DKRI_DEBUG -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_stores  := -O1 -g -DKRI_DEBUG -DKRI_CHECK_STORES
-KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -pthread -I. $(CFLAGS_$(MODE)) \
+# Of generated C: -Os is a sixth smaller than -O1 and takes as long; it needs no information for debuggers.
+NATIVE_CFLAGS := -Os -g0 -w -fno-strict-aliasing -foptimize-sibling-calls
+KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -ffp-contract=off -pthread -I. $(CFLAGS_$(MODE)) \
              -DKRI_LIBRARY='"$(PREFIX)/share/karakuri"' $(CFLAGS)
 ifneq ($(findstring clang,$(CC)),)
 KR_CFLAGS += -Wno-gnu-variable-sized-type-not-at-end # every object begins with a cell's header, which has no size of its own
@@ -30,13 +49,17 @@ REPL := $(patsubst %.c,$B/%.o,$(wildcard lisp/repl/*.c))
 VERSION := $(shell sed -n 's/.*KR_VERSION "\(.*\)"/\1/p' lisp/karakuri.h)
 SOVERSION := $(shell sed -n 's/.*KR_ABI_VERSION \([0-9]*\)$$/\1/p' lisp/karakuri.h)
 
-.PHONY: all run test check soak bench bench-peers clean lint packages doc always
-all: bin/karakuri $B/libkarakuri.so
+.PHONY: all run test check check-aarch64 soak bench bench-peers clean lint packages doc always
+all: $(if $(ELF),$B/karakuri,bin/karakuri) $B/libkarakuri.so
 # The module for foreign functions, where libffcall is there; all that links it (doc/foreign.md).
 ifneq ($(wildcard /usr/include/avcall.h /usr/include/*/avcall.h /usr/local/include/avcall.h),)
-FFCALL := lib/ffcall.so
+FFCALL := $(if $(ELF),$B/)lib/ffcall.so
 endif
-all: $(FFCALL)
+# The module that lib/yaml.l calls, where libyaml is there; all that links it.
+ifneq ($(wildcard /usr/include/yaml.h /usr/local/include/yaml.h),)
+YAMLLIB := $(if $(ELF),$B/)lib/yamllib.so
+endif
+all: $(FFCALL) $(YAMLLIB)
 
 # The Debian packages that are missing; nothing happens when all are there.
 packages:
@@ -44,7 +67,23 @@ packages:
 	if [ -n "$$missing" ]; then echo "installing$$missing"; sudo=$$([ $$(id -u) = 0 ] || echo sudo); \
 	$$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends $$missing >/dev/null; fi
 
-$B/%.o: %.c
+# What a cross build needs before it compiles and runs anything: the other architecture's headers and libraries, the script that
+# its programs are copies of, cc for programs that call a compiler, and modules with its own ffcall.so.
+ifneq ($(ELF),)
+READY := $B/emulate
+$B/packages: always
+	@mkdir -p $(@D)
+	@echo '$(SYSROOT_PACKAGES)' | cmp -s - $@ || echo '$(SYSROOT_PACKAGES)' >$@
+$(SYSROOT)/unpacked: $B/packages
+	@echo "  unpacking $(SYSROOT_PACKAGES)"; rm -rf $(SYSROOT); sh tools/sysroot.sh arm64 $(SYSROOT) $(SYSROOT_PACKAGES) && touch $@
+$(READY): tools/emulate.sh lib Makefile | $(SYSROOT)/unpacked
+	@mkdir -p $B/lib $B/path
+	@for f in $(filter-out %.so,$(wildcard lib/*)); do ln -sfn ../../../$$f $B/$$f; done
+	@printf '#!/bin/sh\nexec %s %s "$$@"\n' '$(CC)' '$(TARGET)' >$B/path/cc && chmod +x $B/path/cc
+	@sed 's|@here@|$(abspath $B)|' $< >$@ && chmod +x $@
+endif
+
+$B/%.o: %.c | $(READY)
 	@mkdir -p $(@D); echo "  CC $<"
 	@$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
 -include $(OBJ:.o=.d) $(REPL:.o=.d) $B/lisp/boot/main.d
@@ -62,31 +101,54 @@ endif
 
 # The core library, in the order of loading, is compiled by an executable without it and linked in.
 CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l condition.l stream.l system.l module.l unix.l thread.l debug.l autoload.l document.l introspect.l toplevel.l)
-AUTO := $(wildcard lib/auto/*.l)
+AUTO := $(sort $(wildcard lib/auto/*.l))
+# What stays bytecode: what waits for people, files and sockets. The rest becomes native code.
+BYTECODE := $(addprefix lib/core/,module.l debug.l autoload.l document.l introspect.l toplevel.l) \
+            $(filter-out $(addprefix lib/auto/,common.l coordinates.l loop.l structure.l),$(AUTO))
+BOOT := $(if $(ELF),build/release,$B)/karakuri-boot
+ifneq ($(ELF),)
+$(BOOT): always
+	@$(MAKE) -s MODE=release $@
+endif
 $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -o $@ $^ $(LIBS)
-$B/core.fasl: $B/karakuri-boot $(CORE) $(AUTO)
-	$B/karakuri-boot $@ $(CORE) -- $(AUTO)
+# The C of their functions does not depend on the machine, and a file that stays the same is not written anew.
+NATIVE_UNITS := 0 1 2 3 4 5 6 7
+NATIVE_C     := $(NATIVE_UNITS:%=$B/native/core-%.c)
+NATIVE_OBJ   := $(NATIVE_C:.c=.o)
+$B/core.fasl: $(BOOT) $(CORE) $(AUTO)
+	@mkdir -p $B/native; echo "  BOOT $@"
+	@$(BOOT) $@ $B/native/core $(words $(NATIVE_UNITS)) $(foreach f,$(CORE) -- $(AUTO),$(if $(filter $f,$(BYTECODE)),-b) $f)
+$(NATIVE_C): $B/core.fasl ;
+$(NATIVE_OBJ): %.o: %.c | $(READY)
+	@echo "  CC $<"
+	@$(CC) $(KR_CFLAGS) $(NATIVE_CFLAGS) -MMD -MP -c $< -o $@
+-include $(NATIVE_OBJ:.o=.d)
 # The headers that generated C includes are linked in too, as one.
 $B/native_code.h: tools/flatten.awk $(wildcard runtime/*.h lisp/*.h lisp/*.def)
 	@mkdir -p $(@D)
 	@awk -f $< lisp/native_code.h >$@
-$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl $B/native_code.h
+$B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl $B/native_code.h | $(READY)
+	@mkdir -p $(@D)
 	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -DKRI_HEADER='"$B/native_code.h"' -c $< -o $@
 
-$B/libkarakuri.a: $(OBJ) $B/lisp/boot/image.o
+$B/libkarakuri.a: $(OBJ) $(NATIVE_OBJ) $B/lisp/boot/image.o
 	@rm -f $@; echo "  AR $@"
-	@ar rcs $@ $^
-$B/libkarakuri.so: $(OBJ) $B/lisp/boot/image.o
+	@$(AR) rcs $@ $^
+$B/libkarakuri.so: $(OBJ) $(NATIVE_OBJ) $B/lisp/boot/image.o
 	@echo "  LD $@"
 	@$(CC) $(KR_CFLAGS) -shared -Wl,-soname,libkarakuri.so.$(SOVERSION) -o $@ $^ $(LIBS)
 $B/karakuri: $(REPL) $B/libkarakuri.a
 	@echo "  LD $@"
-	@$(CC) $(KR_CFLAGS) -o $@ $^ -lreadline $(LIBS)
-lib/ffcall.so: ffi/ffcall.c lisp/ffcall.h
+	@$(CC) $(KR_CFLAGS) -o $@$(ELF) $^ -lreadline $(LIBS)
+	$(EMULATE)
+$(FFCALL): ffi/ffcall.c lisp/ffcall.h | $(READY)
 	@echo "  LD $@"
-	@$(CC) -std=gnu11 -Wall -Wextra -Wshadow -O2 -fPIC -fvisibility=hidden -I. $(CFLAGS) -shared -o $@.new $< -lavcall -lcallback && mv $@.new $@
+	@$(CC) -std=gnu11 -Wall -Wextra -Wshadow -O2 -fPIC -fvisibility=hidden -I. $(TARGET) $(CFLAGS) -shared -o $@.new $< -lavcall -lcallback && mv $@.new $@
+$(YAMLLIB): ffi/yamllib.c | $(READY)
+	@echo "  LD $@"
+	@$(CC) -std=gnu11 -Wall -Wextra -Wshadow -O2 -fPIC -fvisibility=hidden $(TARGET) $(CFLAGS) -shared -o $@.new $< -lyaml && mv $@.new $@
 bin/karakuri: $B/karakuri
 	@mkdir -p bin
 	cp $< $@.new && mv $@.new $@
@@ -110,35 +172,44 @@ test: WANTED := $(TEST_PACKAGES)
 test: packages
 	@$(MAKE) -j$$(nproc) all
 	sh test/run.sh $(MODE)
-check: WANTED := $(TEST_PACKAGES)
+check: WANTED := $(TEST_PACKAGES) $(CROSS_PACKAGES)
 check: packages
 	@$(MAKE) -j$$(nproc) all
 	AFTER_TEST=$(AFTER_TEST) sh test/check.sh
+check-aarch64: WANTED := $(CROSS_PACKAGES)
+check-aarch64: packages
+	@$(MAKE) -j$$(nproc) MODE=aarch64 all
+	sh test/run.sh aarch64
 soak: WANTED := $(TEST_PACKAGES)
 soak: packages
 	@$(MAKE) -j$$(nproc) all
 	sh test/soak.sh
 
 # The tests' executables: one for each file.
-$B/test/unit/%: test/unit/%.c $B/libkarakuri.a
+$B/test/unit/%: test/unit/%.c $(wildcard test/unit/*.h) $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -o $@ $^ -lcheck -lsubunit $(LIBS)
+	$(CC) $(KR_CFLAGS) -o $@$(ELF) $(filter %.c %.a,$^) -lcheck -lsubunit $(LIBS)
+	$(EMULATE)
 $B/test/embed/%: test/embed/%.c test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -Ilisp -o $@ $(filter %.c %.a,$^) $(LIBS)
+	$(CC) $(KR_CFLAGS) -Ilisp -o $@$(ELF) $(filter %.c %.a,$^) $(LIBS)
+	$(EMULATE)
 
 # The example programs, as a host outside the tree would compile them: C11, and warnings are errors.
 $B/examples/%: doc/examples/%.c lisp/karakuri.h $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@ $< $B/libkarakuri.a $(LIBS)
+	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@$(ELF) $< $B/libkarakuri.a $(LIBS)
+	$(EMULATE)
 # The robot: several files, and the physics of libode-dev, which its package says is under the BSD licence or the LGPL, as one likes.
 $B/examples/robot: $(wildcard doc/examples/robot/*.[ch]) lisp/karakuri.h $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -DROBOT_LISP='"$(CURDIR)/doc/examples/robot"' -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp \
-	  -o $@ $(filter %.c %.a,$^) -lode $(LIBS)
+	  -o $@$(ELF) $(filter %.c %.a,$^) -lode $(LIBS)
+	$(EMULATE)
 $B/test/embed/%: test/embed/%.cc test/embed/embed.h $B/libkarakuri.a
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Wpedantic -pthread $(CFLAGS_$(MODE)) -Ilisp -o $@ $(filter %.cc %.a,$^) $(LIBS)
+	$(CXX) -std=c++17 -Wall -Wextra -Wshadow -Wpedantic -pthread $(CFLAGS_$(MODE)) -Ilisp -o $@$(ELF) $(filter %.cc %.a,$^) $(LIBS)
+	$(EMULATE)
 
 # The target for libFuzzer: make CC=clang MODE=fuzz build/fuzz/test/fuzz/target
 $B/test/fuzz/target: test/fuzz/target.c $B/libkarakuri.a
@@ -150,6 +221,6 @@ lint: $B/libkarakuri.a
 	! nm -g --defined-only $< | awk 'NF == 3 && $$3 !~ /^kri?_/' | grep .
 
 clean:
-	rm -rf build bin lib/ffcall.so
+	rm -rf build bin lib/ffcall.so lib/yamllib.so
 
 include tools/packaging.mk

@@ -18,7 +18,8 @@ struct kri_address_table {
 
 static inline struct kri_address_entry *kri_address_place(struct kri_address_entry *at, size_t size, uintptr_t key)
 {
-    size_t i = ((uint64_t)key * 0x9e3779b97f4a7c15u) >> 32 & (size - 1);
+    /* Neighbours in memory stay neighbours: what was made together is looked up together. */
+    size_t i = ((((uint64_t)key >> 8) * 0x9e3779b97f4a7c15u >> 32) + (key >> 4 & 15)) & (size - 1);
     while (at[i].key != 0 && at[i].key != key)
         i = (i + 1) & (size - 1);
     return &at[i];

@@ -46,7 +46,12 @@ kr_value kr_real(kr_context *ctx, double d)
     kr_value v = kri_flonum_try(d);
     return kri_is_flonum(v) ? v : made(ctx, make_real, (struct made){.d = d}, __func__);
 }
-kr_value kr_string(kr_context *ctx, const char *text) { return kr_bytes(ctx, text, strlen(text)); }
+kr_value kr_string(kr_context *ctx, const char *text)
+{
+    KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, text, 2);
+    return kr_bytes(ctx, text, strlen(text));
+}
 kr_value kr_bytes(kr_context *ctx, const void *bytes, size_t n) { return made(ctx, make_bytes, (struct made){.data = bytes, .n = n}, __func__); }
 kr_value kr_float_vector(kr_context *ctx, const double *elements, size_t n)
 {
@@ -54,6 +59,8 @@ kr_value kr_float_vector(kr_context *ctx, const double *elements, size_t n)
 }
 kr_value kr_list(kr_context *ctx, int n, const kr_value *elements)
 {
+    KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_ARGUMENTS(ctx, n, elements);
     return made(ctx, make_list, (struct made){.data = elements, .n = n < 0 ? 0 : (size_t)n}, __func__);
 }
 
@@ -99,6 +106,9 @@ kr_value kr_cons(kr_context *ctx, kr_value car, kr_value cdr)
 }
 kr_value kr_vector(kr_context *ctx, const kr_value *elements, size_t n)
 {
+    KRI_CHECK_CONTEXT(ctx);
+    for (size_t i = 0; kri_is_checking() && elements && i < n; i++)
+        kri_check_value(ctx, elements[i], __func__, -1 - (int)i);
     return made(ctx, make_vector, (struct made){.data = elements, .n = n}, __func__);
 }
 kr_value kr_integer_vector(kr_context *ctx, const int64_t *elements, size_t n)
@@ -106,7 +116,12 @@ kr_value kr_integer_vector(kr_context *ctx, const int64_t *elements, size_t n)
     return made(ctx, make_integers, (struct made){.data = elements, .n = n}, __func__);
 }
 kr_value kr_big_integer(kr_context *ctx, const char *text) { return made(ctx, make_big, (struct made){.data = text}, __func__); }
-kr_value kr_symbol(kr_context *ctx, const char *name) { return made(ctx, make_symbol, (struct made){.data = name}, __func__); }
+kr_value kr_symbol(kr_context *ctx, const char *name)
+{
+    KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, name, 2);
+    return made(ctx, make_symbol, (struct made){.data = name}, __func__);
+}
 
 /* ---- reading values ---- */
 

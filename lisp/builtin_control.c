@@ -98,9 +98,11 @@ KR_BUILTIN(compiled_function_p, "compiled-function-p", "(object)", "t if OBJECT 
     return kri_bool(w, kri_is_function(argv[0]));
 }
 
-KR_BUILTIN(macro_function, "macro-function", "(symbol)", "The expander of the macro SYMBOL, or nil.")
+KR_BUILTIN(macro_function, "macro-function", "(symbol)", "The expander of the macro SYMBOL, or nil if it names none or is no symbol.")
 {
-    kr_value f = kri_symbol_function(w->vm, kri_arg_symbol(w, argv, 0));
+    if (!kri_is_symbol(argv[0]))
+        return KRI_NIL;
+    kr_value f = kri_symbol_function(w->vm, argv[0]);
     return kri_code_of(f)->flags & KRI_CODE_MACRO ? f : KRI_NIL;
 }
 

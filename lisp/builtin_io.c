@@ -290,7 +290,7 @@ KR_BUILTIN(read_from_string, "read-from-string", "(string &optional (eof-error-p
 }
 
 KR_BUILTIN(read_delimited_list, "read-delimited-list", "(char &optional stream recursive-p)",
-           "A list of the objects in STREAM up to the character CHAR, which is taken too.")
+           "A list of the objects in STREAM up to the character CHAR, which is taken too, or up to its end.")
 {
     intptr_t c = kri_arg_natural(w, argv, 0);
     if (c > 255)
@@ -407,10 +407,10 @@ KR_BUILTIN(clear_input, "clear-input", "(&optional stream)", "Drop what was read
 
 /* ---- writing ---- */
 
-KR_BUILTIN(terpri, "terpri", "(&optional stream)", "Begin a new line on STREAM. Returns t.")
+KR_BUILTIN(terpri, "terpri", "(&optional stream)", "Begin a new line on STREAM. Returns nil.")
 {
     kri_stream_putc(w, optional(argc, argv, 0), '\n');
-    return w->vm->sym.t;
+    return KRI_NIL;
 }
 
 KR_BUILTIN(fresh_line, "fresh-line", "(&optional stream)", "Begin a new line on STREAM unless it is at the start of one; t if it did.")

@@ -3,6 +3,7 @@
  * Functions with :test and :key (member, assoc) handle the plain cases here and go on as a Lisp function of
  * lib/core/sequence.l, by a tail call, when a caller's function has to be called: so no C frame ever waits for Lisp.
  * Lists may be circular or changed by another thread meanwhile: no loop trusts a length, all loops poll. */
+#include "lisp/direct.h"
 #include "lisp/sequence.h"
 
 /* ---- equality ---- */
@@ -316,9 +317,9 @@ static kr_value subst(struct kri_worker *w, kr_value new, kr_value old, kr_value
 }
 
 KR_BUILTIN(subst, "subst", "(new old tree &key key test test-not)",
-           "Return a copy of TREE with NEW in place of each subtree or atom that OLD matches.")
+           "Return a copy of TREE with NEW in place of each subtree or atom that OLD matches: by equal, unless TEST or TEST-NOT says otherwise.")
 {
-    enum kri_test t = plain_test(w, argc, argv, 3);
+    enum kri_test t = argc == 3 ? KRI_TEST_EQUAL : plain_test(w, argc, argv, 3);
     if (t == KRI_TEST_OTHER)
         return kri_tail_call_symbol(w, w->vm->sym.seq_subst, argc);
     return subst(w, argv[0], argv[1], argv[2], t);
@@ -612,14 +613,50 @@ KR_BUILTIN(memq, "memq", "(item list)", "Return the tail of LIST that begins wit
     return KRI_NIL;
 }
 
+/* How member, assoc and rassoc compare: OTHER if a function must be called that is no builtin. */
+struct match {
+    enum kri_test test;
+    kr_value key;
+    kri_builtin_fn code; /* of key; NULL without */
+};
+
+static struct match match_of(struct kri_worker *w, int argc, kr_value *argv)
+{
+    struct match m = {KRI_TEST_EQL, KRI_NIL, NULL};
+    if (argc == 2)
+        return m;
+    const struct kri_symbols *s = &w->vm->sym;
+    const kr_value allowed[] = {s->k_key, s->k_test, s->k_test_not};
+    kri_check_keys(w, argc, argv, 2, allowed, 3);
+    m.key = kri_arg_key(argc, argv, 2, s->k_key, KRI_NIL);
+    m.test = kri_test_of(w->vm, kri_arg_key(argc, argv, 2, s->k_test, KRI_NIL));
+    if (!kri_is_nil(kri_arg_key(argc, argv, 2, s->k_test_not, KRI_NIL)) || m.test == KRI_TEST_STRING || !kri_direct(w, &m.key, 1, &m.code))
+        m.test = KRI_TEST_OTHER;
+    return m;
+}
+
+/* member by a key, a builtin. */
+static kr_value member_by(struct kri_worker *w, kr_value item, kr_value l, const struct match *m)
+{
+    struct kri_direct d;
+    size_t ticks = 0;
+    kri_direct_begin(w, &d);
+    while (kri_is_cons(l) && !kri_same(w, item, kri_direct_call1(w, &d, m->key, m->code, kri_car(l)), m->test)) {
+        l = kri_cdr(l);
+        kri_tick(w, &ticks);
+    }
+    kri_direct_end(w, &d);
+    return kri_is_cons(l) ? l : KRI_NIL;
+}
+
 KR_BUILTIN(member, "member", "(item list &key key test test-not)",
            "Return the tail of LIST that begins with the first element ITEM matches, or NIL. The test (EQL) gets ITEM and what KEY\n"
            "returns for the element; TEST-NOT asks for the first element that fails its test.")
 {
-    enum kri_test t = plain_test(w, argc, argv, 2);
-    if (t == KRI_TEST_OTHER)
+    struct match m = match_of(w, argc, argv);
+    if (m.test == KRI_TEST_OTHER)
         return kri_tail_call_symbol(w, w->vm->sym.seq_member, argc);
-    return member(w, argv[0], argv[1], t);
+    return m.code ? member_by(w, argv[0], argv[1], &m) : member(w, argv[0], argv[1], m.test);
 }
 
 KR_BUILTIN(supermember, "supermember", "(item list key test test-not)",
@@ -672,14 +709,30 @@ static kr_value assoc(struct kri_worker *w, kr_value item, kr_value l, enum kri_
     return KRI_NIL;
 }
 
+/* assoc by a key, a builtin, that gets the pair, or rassoc, whose key gets the cdr. */
+static kr_value assoc_by(struct kri_worker *w, kr_value item, kr_value l, const struct match *m, bool by_cdr)
+{
+    struct kri_direct d;
+    kr_value found = KRI_NIL;
+    size_t ticks = 0;
+    kri_direct_begin(w, &d);
+    for (; kri_is_cons(l) && kri_is_nil(found); l = kri_cdr(l), kri_tick(w, &ticks)) {
+        kr_value pair = kri_car(l);
+        if (kri_is_cons(pair) && kri_same(w, item, kri_direct_call1(w, &d, m->key, m->code, by_cdr ? kri_cdr(pair) : pair), m->test))
+            found = pair;
+    }
+    kri_direct_end(w, &d);
+    return found;
+}
+
 KR_BUILTIN(assoc, "assoc", "(item alist &key key test test-not)",
            "Return the first pair of ALIST whose car matches ITEM, or NIL. Elements that are no pairs are skipped. As in EusLisp the\n"
            "function KEY is given the whole pair.")
 {
-    enum kri_test t = plain_test(w, argc, argv, 2);
-    if (t == KRI_TEST_OTHER)
+    struct match m = match_of(w, argc, argv);
+    if (m.test == KRI_TEST_OTHER)
         return kri_tail_call_symbol(w, w->vm->sym.seq_assoc, argc);
-    return assoc(w, argv[0], argv[1], t, false);
+    return m.code ? assoc_by(w, argv[0], argv[1], &m, false) : assoc(w, argv[0], argv[1], m.test, false);
 }
 
 KR_BUILTIN(superassoc, "superassoc", "(item alist key test test-not)",
@@ -696,10 +749,10 @@ KR_BUILTIN(superassoc, "superassoc", "(item alist key test test-not)",
 KR_BUILTIN(rassoc, "rassoc", "(item alist &key key test test-not)",
            "Return the first pair of ALIST whose cdr matches ITEM, or NIL. Elements that are no pairs are skipped.")
 {
-    enum kri_test t = plain_test(w, argc, argv, 2);
-    if (t == KRI_TEST_OTHER)
+    struct match m = match_of(w, argc, argv);
+    if (m.test == KRI_TEST_OTHER)
         return kri_tail_call_symbol(w, w->vm->sym.seq_rassoc, argc);
-    return assoc(w, argv[0], argv[1], t, true);
+    return m.code ? assoc_by(w, argv[0], argv[1], &m, true) : assoc(w, argv[0], argv[1], m.test, true);
 }
 
 KR_BUILTIN(getf, "getf", "(plist indicator &optional default)",
@@ -742,17 +795,17 @@ KR_BUILTIN(list_insert, "list-insert", "(item pos list)",
     return list;
 }
 
-KR_BUILTIN(list_delete, "list-delete", "(list pos)", "Take the element at position POS out of LIST itself; return the list.")
+KR_BUILTIN(list_delete, "list-delete", "(list pos)", "Take the element at position POS, if LIST has it, out of LIST itself; return the list.")
 {
     kr_value list = kri_arg_list(w, argv, 0);
     intptr_t n = kri_arg_natural(w, argv, 1);
     if (n == 0)
         return kri_cdr(list);
     kr_value at = skip(w, list, n - 1);
-    kr_value gone = kri_is_cons(at) ? kri_cdr(at) : KRI_NIL;
-    if (!kri_is_cons(gone))
+    if (!kri_is_cons(at))
         kri_argument_error(w, 0, argv[0], KRI_E_NO_LIST);
-    kri_store(w, kri_ptr(at), &kri_cons_of(at)->cdr, kri_cdr(gone));
+    if (kri_is_cons(kri_cdr(at)))
+        kri_store(w, kri_ptr(at), &kri_cons_of(at)->cdr, kri_cdr(kri_cdr(at)));
     return list;
 }
 

@@ -51,8 +51,10 @@ KR_BUILTIN(add, "+", "(&rest numbers)", "Return the sum of NUMBERS, 0 without an
     if (argc == 0)
         return kri_fixnum(0);
     kr_value sum = arg_number(w, argv, 0);
-    for (int i = 1; i < argc; i++)
-        sum = kri_add(w, sum, arg_number(w, argv, i));
+    for (int i = 1; i < argc; i++) {
+        intptr_t s = kri_both_fixnums(sum, argv[i]) ? kri_fixnum_value(sum) + kri_fixnum_value(argv[i]) : 0;
+        sum = s != 0 && kri_fits_fixnum(s) ? kri_fixnum(s) : kri_add(w, sum, arg_number(w, argv, i));
+    }
     return sum;
 }
 
@@ -179,6 +181,11 @@ static kr_value extreme(struct kri_worker *w, int argc, const kr_value *argv, in
     bool inexact = kri_is_float(best);
     for (int i = 1; i < argc; i++) {
         kr_value x = arg_real(w, argv, i);
+        if (kri_both_fixnums(x, best)) {
+            if (wanted > 0 ? kri_fixnum_value(x) > kri_fixnum_value(best) : kri_fixnum_value(x) < kri_fixnum_value(best))
+                best = x;
+            continue;
+        }
         inexact |= kri_is_float(x);
         if (kri_compare(w, x, best) == wanted)
             best = x;

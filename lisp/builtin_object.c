@@ -140,12 +140,37 @@ static intptr_t element_code(enum kri_element element)
     }
 }
 
+enum { SLOT_BUFFER = 2, SLOT_COUNT, SLOT_TAIL };
+
+/* The slots buffer, count and tail of a stream as EusLisp's programs see them: the bytes taken in or gathered, where the next one is
+ * read or written, and where they end. */
+static kr_value shown_of_stream(struct kri_worker *w, kr_value stream, struct kri_stream *st, size_t i)
+{
+    kri_lock(w, &st->lock);
+    size_t reserve = st->input ? KRI_STREAM_RESERVE : 0;
+    size_t end = st->end > reserve ? st->end - reserve : 0, pos = st->pos > reserve ? st->pos - reserve : 0;
+    kri_unlock(&st->lock);
+    if (i == SLOT_COUNT)
+        return kri_fixnum((intptr_t)(st->input ? pos : end));
+    if (i == SLOT_TAIL)
+        return kri_fixnum((intptr_t)end);
+    kr_value buffer = kri_slot(&((struct kri_stream_cell *)kri_ptr(stream))->buffer);
+    if (reserve == 0 || !kri_is_string(w->vm, buffer) || kri_length(buffer) < reserve + end)
+        return buffer;
+    kr_value text = kri_make_string(w, end);
+    memcpy(kri_string_of(text)->byte, kri_string_of(buffer)->byte + reserve, end);
+    return text;
+}
+
 /* What the system keeps in cells of its own (a stream's buffers, a table's state) is no value for programs, and the lists and
  * tables that it searches are shown as copies: a program that changes them changes nothing. */
 static kr_value shown(struct kri_worker *w, const struct kri_cell *c, size_t i)
 {
     struct kr_vm *vm = w->vm;
     kr_value v = kri_slot(&c->slot[i]);
+    struct kri_stream *st = i >= SLOT_BUFFER && i <= SLOT_TAIL && kri_is_stream(vm, kri_value_of(c)) ? kri_stream_state(vm, kri_value_of(c)) : NULL;
+    if (st)
+        return shown_of_stream(w, kri_value_of(c), st, i);
     if (kri_eq(v, KRI_UNBOUND) || (kri_is_pointer(v) && kri_is_nil(vm->classes[kri_ptr(v)->cls].object) && !kri_is_number(v)))
         return KRI_NIL;
     unsigned cls = c->cls;

@@ -104,8 +104,10 @@ KR_BUILTIN(symbol_package, "symbol-package", "(symbol)", "The home package of SY
     return kri_slot(&kri_symbol_of(w->vm, kri_arg_symbol(w, argv, 0))->homepkg);
 }
 
-KR_BUILTIN(symbol_plist, "symbol-plist", "(symbol)", "The properties of SYMBOL, an association list ((key . value) ...).")
+KR_BUILTIN(symbol_plist, "symbol-plist", "(symbol)", "The properties of SYMBOL, or of another propertied object: an association list ((key . value) ...).")
 {
+    if (!kri_is_symbol(argv[0]) && kri_is_pointer(argv[0]) && kri_derivedp(w->vm, argv[0], w->vm->classes[KRI_CLASS_PROPERTIED_OBJECT].object))
+        return kri_slot(&kri_ptr(argv[0])->slot[0]);
     return kri_slot(&kri_symbol_of(w->vm, kri_arg_symbol(w, argv, 0))->plist);
 }
 
@@ -283,9 +285,10 @@ KR_BUILTIN(delete_package, "lisp::%delete-package", "(package)", "Take PACKAGE, 
     return vm->sym.t;
 }
 
-KR_BUILTIN(package_name, "package-name", "(package)", "The name of PACKAGE.")
+KR_BUILTIN(package_name, "package-name", "(package)", "The name of PACKAGE, a package or one of its names; nil if there is none of that name.")
 {
-    return kri_car(kri_slot(&kri_package_of(kri_package_arg(w, argv[0]))->names));
+    kr_value p = kri_find_package(w, argv[0]);
+    return kri_is_nil(p) ? KRI_NIL : kri_car(kri_slot(&kri_package_of(p)->names));
 }
 
 KR_BUILTIN(package_nicknames, "package-nicknames", "(package)", "A list of the names of PACKAGE, its own first.")

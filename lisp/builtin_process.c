@@ -100,7 +100,10 @@ KR_BUILTIN(environment, "unix:environ", "()", "The environment: a list of string
 /* ---- Karakuri's own children ---- */
 
 static pthread_mutex_t children_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next three; a leaf, also held over spawn and waitid */
-static pid_t *own;
+static struct own {
+    pid_t pid;
+    bool kept; /* its status is asked for: kri_child_look */
+} *own;
 static size_t own_count, own_size;
 static size_t programs; /* children that belong to the program */
 
@@ -121,7 +124,7 @@ void kri_children_forked(void)
 static size_t own_index_locked(pid_t pid)
 {
     size_t i = 0;
-    while (i < own_count && own[i] != pid)
+    while (i < own_count && own[i].pid != pid)
         i++;
     return i;
 }
@@ -134,7 +137,7 @@ static bool own_reserve_locked(void)
     if (own_count < own_size)
         return true;
     size_t size = own_size ? 2 * own_size : 16;
-    pid_t *more = realloc(own, size * sizeof *more);
+    struct own *more = realloc(own, size * sizeof *more);
     if (!more)
         return false;
     own = more;
@@ -145,7 +148,7 @@ static bool own_reserve_locked(void)
 static void collect_own_locked(void)
 {
     for (size_t i = own_count; i-- > 0;)
-        if (waitpid(own[i], NULL, WNOHANG) != 0) /* dead, or not ours any more */
+        if (!own[i].kept && waitpid(own[i].pid, NULL, WNOHANG) != 0) /* dead, or not ours any more */
             own_forget_locked(i);
 }
 
@@ -155,6 +158,7 @@ struct spawn {
     char **argv;
     int fd[3];
     bool mine;      /* Karakuri's own child */
+    bool kept;      /* which is waited for by kri_child_look; it leads a process group */
     bool interrupts_default; /* the child is not to inherit that SIGINT and SIGQUIT are ignored */
     pid_t pid;
     int error;
@@ -175,7 +179,7 @@ static int prepare(posix_spawn_file_actions_t *actions, posix_spawnattr_t *attr,
         sigaddset(&set, SIGQUIT);
     }
     posix_spawnattr_setsigdefault(attr, &set);
-    posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setflags(attr, (short)(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | (s->kept ? POSIX_SPAWN_SETPGROUP : 0)));
     return error;
 }
 
@@ -188,6 +192,8 @@ static void move_sources(struct spawn *s, int *moved)
             s->fd[i] = moved[i];
     }
 }
+
+static int open_pidfd(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
 
 static void do_spawn(void *arg)
 {
@@ -209,7 +215,7 @@ static void do_spawn(void *arg)
         pthread_mutex_unlock(&environment_lock);
     }
     if (!s->error && s->mine)
-        own[own_count++] = s->pid;
+        own[own_count++] = (struct own){s->pid, s->kept};
     else if (!s->error)
         programs++;
     pthread_mutex_unlock(&children_lock);
@@ -218,6 +224,29 @@ static void do_spawn(void *arg)
             close(moved[i]);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
+}
+
+int kri_child_start(char **argv, int input, int output, struct kri_child *child)
+{
+    struct spawn s = {.argv = argv, .fd = {input, output, output}, .mine = true, .kept = true, .interrupts_default = true};
+    do_spawn(&s);
+    child->pid = s.pid;
+    child->pidfd = s.error ? -1 : open_pidfd(s.pid);
+    return s.error;
+}
+
+int kri_child_look(struct kri_child *child)
+{
+    pthread_mutex_lock(&children_lock);
+    pid_t pid = waitpid(child->pid, &child->status, WNOHANG);
+    int error = pid > 0 ? 0 : pid == 0 ? EAGAIN : errno;
+    size_t i = own_index_locked(child->pid);
+    if (pid != 0 && i < own_count)
+        own_forget_locked(i);
+    pthread_mutex_unlock(&children_lock);
+    if (pid != 0 && child->pidfd >= 0)
+        close(child->pidfd);
+    return error;
 }
 
 /* The words of a command as copies that nobody changes: a vector of strings. No string may hold a null character. */
@@ -360,8 +389,6 @@ static int look(void *arg)
     pthread_mutex_unlock(&children_lock);
     return error;
 }
-
-static int open_pidfd(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
 
 struct child_wait {
     struct waiting waiting;

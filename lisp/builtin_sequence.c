@@ -2,6 +2,7 @@
  *
  * A sequence is a list, a vector of any type, or an array of rank one (its part before the fill pointer). The functions with
  * :test and :key do the plain cases here and go on as Lisp functions of lib/core/sequence.l otherwise. */
+#include "lisp/direct.h"
 #include "lisp/sequence.h"
 
 /* ---- vectors as such ---- */
@@ -144,6 +145,12 @@ KR_BUILTIN(list_length, "list-length", "(list)", "Return the number of elements 
     return kri_fixnum((intptr_t)kri_sequence_length(w, argv, 0));
 }
 
+_Noreturn void kri_index_error(struct kri_worker *w, int i, kr_value index, int code, size_t length)
+{
+    kri_error(w, code, index, "argument %d of %V is %V, of %ld elements", i + 1, kri_is_function(w->callee) ? kri_code_of(w->callee)->name : KRI_NIL, index,
+              (long)length);
+}
+
 /* The cons of LIST at index argument I, or the error SEQUENCE_INDEX. */
 static struct kri_cons *list_at(struct kri_worker *w, kr_value list, const kr_value *argv, int i)
 {
@@ -151,10 +158,11 @@ static struct kri_cons *list_at(struct kri_worker *w, kr_value list, const kr_va
     size_t ticks = 0;
     if (n < 0)
         kri_argument_error(w, i, argv[i], KRI_E_SEQUENCE_INDEX);
+    kr_value whole = list;
     for (; n > 0 && kri_is_cons(list); n--, list = kri_cdr(list))
         kri_tick(w, &ticks);
     if (!kri_is_cons(list))
-        kri_argument_error(w, i, argv[i], KRI_E_SEQUENCE_INDEX);
+        kri_index_error(w, i, argv[i], KRI_E_SEQUENCE_INDEX, kri_list_length(w, whole));
     return kri_cons_of(list);
 }
 
@@ -171,7 +179,7 @@ static size_t vector_at(struct kri_worker *w, const kr_value *argv, struct kri_s
         limit = limit < room ? limit : room;
     }
     if (n < 0 || (size_t)n >= limit)
-        kri_argument_error(w, 1, argv[1], KRI_E_ARRAY_INDEX);
+        kri_index_error(w, 1, argv[1], KRI_E_ARRAY_INDEX, limit);
     return s->start + (size_t)n;
 }
 
@@ -486,7 +494,10 @@ KR_BUILTIN(make_class, "lisp::%make-of-class", "(class list)", "Return a sequenc
 KR_BUILTIN(vector_end, "lisp::sequence-end", "(sequence start end)",
            "Return the end of a walk over SEQUENCE from START to END (NIL: its length), cut to its length; START behind it is an error.")
 {
+    struct kri_span s;
     size_t from, to;
+    if (!kri_is_list(argv[0]) && !kri_span_of(w->vm, argv[0], &s)) /* the functions that ask here are what the program called */
+        kri_error(w, KRI_E_NO_SEQUENCE, argv[0], NULL);
     kri_bounds(w, argv[1], argv[2], kri_sequence_length(w, argv, 0), &from, &to);
     return kri_fixnum((intptr_t)to);
 }
@@ -497,22 +508,25 @@ struct query {
     enum kri_test test;
     size_t from, to;
     intptr_t count; /* how many at most; -1: all */
+    kr_value key;
+    kri_builtin_fn key_code; /* not NULL: KEY is a builtin, called between here and query_end */
+    struct kri_direct direct;
 };
 
 /* Reads argv[at..argc) for sequence argument AT - 1. OTHER in q->test: a function must be called. */
 static struct query query(struct kri_worker *w, int argc, const kr_value *argv, int at)
 {
     const struct kri_symbols *s = &w->vm->sym;
-    struct query q = {KRI_TEST_EQL, 0, 0, -1};
+    struct query q = {KRI_TEST_EQL, 0, 0, -1, KRI_NIL, NULL, {0}};
     kr_value start = KRI_NIL, end = KRI_NIL;
     if (argc > at) {
         const kr_value allowed[] = {s->k_start, s->k_end, s->k_test, s->k_test_not, s->k_key, s->k_count};
         kri_check_keys(w, argc, argv, at, allowed, 6);
-        kr_value key = kri_arg_key(argc, argv, at, s->k_key, KRI_NIL);
+        q.key = kri_arg_key(argc, argv, at, s->k_key, KRI_NIL);
         kr_value test_not = kri_arg_key(argc, argv, at, s->k_test_not, KRI_NIL);
         kr_value count = kri_arg_key(argc, argv, at, s->k_count, KRI_NIL);
         q.test = kri_test_of(w->vm, kri_arg_key(argc, argv, at, s->k_test, KRI_NIL));
-        if (!kri_is_nil(key) || !kri_is_nil(test_not) || q.test == KRI_TEST_STRING)
+        if (!kri_is_nil(test_not) || q.test == KRI_TEST_STRING || !kri_direct(w, &q.key, 1, &q.key_code))
             q.test = KRI_TEST_OTHER;
         if (q.test == KRI_TEST_OTHER)
             return q;
@@ -525,7 +539,21 @@ static struct query query(struct kri_worker *w, int argc, const kr_value *argv, 
         }
     }
     kri_bounds(w, start, end, kri_sequence_length(w, argv, at - 1), &q.from, &q.to);
+    if (q.key_code)
+        kri_direct_begin(w, &q.direct);
     return q;
+}
+
+static void query_end(struct kri_worker *w, const struct query *q)
+{
+    if (q->key_code)
+        kri_direct_end(w, &q->direct);
+}
+
+/* Does ITEM match ELEMENT? */
+static inline bool matches(struct kri_worker *w, const struct query *q, kr_value item, kr_value element)
+{
+    return kri_same(w, item, q->key_code ? kri_direct_call1(w, &q->direct, q->key, q->key_code, element) : element, q->test);
 }
 
 /* Where ITEM is for the N-th time (from 1): its index, or -1; *FOUND is the element. */
@@ -536,12 +564,12 @@ static intptr_t search_item(struct kri_worker *w, kr_value item, kr_value sequen
     if (!kri_span_of(w->vm, sequence, &s)) {
         kr_value l = list_skip(w, sequence, q->from);
         for (size_t i = q->from; i < q->to && kri_is_cons(l); i++, l = kri_cdr(l), kri_tick(w, &ticks))
-            if (kri_same(w, item, *found = kri_car(l), q->test) && --n <= 0)
+            if (matches(w, q, item, *found = kri_car(l)) && --n <= 0)
                 return (intptr_t)i;
         return -1;
     }
     for (size_t i = q->from; i < q->to; i++, kri_tick(w, &ticks))
-        if (kri_same(w, item, *found = kri_vector_ref(w, s.vector, s.start + i), q->test) && --n <= 0)
+        if (matches(w, q, item, *found = kri_vector_ref(w, s.vector, s.start + i)) && --n <= 0)
             return (intptr_t)i;
     return -1;
 }
@@ -554,7 +582,9 @@ KR_BUILTIN(find, "find", "(item sequence &key (start 0) end test test-not key)",
     struct query q = query(w, argc, argv, 2);
     if (q.test == KRI_TEST_OTHER)
         return kri_tail_call_symbol(w, w->vm->sym.seq_find, argc);
-    return search_item(w, argv[0], argv[1], &q, q.count, &v) < 0 ? KRI_NIL : v;
+    intptr_t i = search_item(w, argv[0], argv[1], &q, q.count, &v);
+    query_end(w, &q);
+    return i < 0 ? KRI_NIL : v;
 }
 
 KR_BUILTIN(position, "position", "(item sequence &key (start 0) end test test-not key (count 1))",
@@ -565,6 +595,7 @@ KR_BUILTIN(position, "position", "(item sequence &key (start 0) end test test-no
     if (q.test == KRI_TEST_OTHER)
         return kri_tail_call_symbol(w, w->vm->sym.seq_position, argc);
     intptr_t i = search_item(w, argv[0], argv[1], &q, q.count, &v);
+    query_end(w, &q);
     return i < 0 ? KRI_NIL : kri_fixnum(i);
 }
 
@@ -579,12 +610,13 @@ KR_BUILTIN(count, "count", "(item sequence &key (start 0) end test test-not key)
     struct kri_span s;
     if (kri_span_of(w->vm, argv[1], &s)) {
         for (size_t i = q.from; i < q.to; i++, kri_tick(w, &ticks))
-            n += kri_same(w, argv[0], kri_vector_ref(w, s.vector, s.start + i), q.test);
+            n += matches(w, &q, argv[0], kri_vector_ref(w, s.vector, s.start + i));
     } else {
         kr_value l = list_skip(w, argv[1], q.from);
         for (size_t i = q.from; i < q.to && kri_is_cons(l); i++, l = kri_cdr(l), kri_tick(w, &ticks))
-            n += kri_same(w, argv[0], kri_car(l), q.test);
+            n += matches(w, &q, argv[0], kri_car(l));
     }
+    query_end(w, &q);
     return kri_fixnum(n);
 }
 
@@ -597,13 +629,14 @@ static kr_value without(struct kri_worker *w, kr_value item, kr_value sequence, 
     size_t ticks = 0;
     for (size_t i = 0; vector ? i < s.length : kri_is_cons(sequence); i++, kri_tick(w, &ticks)) {
         kr_value v = vector ? kri_vector_ref(w, s.vector, s.start + i) : kri_car(sequence);
-        if (i >= q.from && i < q.to && q.count != 0 && kri_same(w, item, v, q.test))
+        if (i >= q.from && i < q.to && q.count != 0 && matches(w, &q, item, v))
             q.count -= q.count > 0;
         else
             kri_lister_add(w, &l, v);
         if (!vector)
             sequence = kri_cdr(sequence);
     }
+    query_end(w, &q);
     return l.head;
 }
 
@@ -639,7 +672,7 @@ KR_BUILTIN(delete_, "delete", "(item sequence &key (start 0) end test test-not k
     kr_value head = argv[1], before = KRI_NIL, l = head;
     size_t ticks = 0;
     for (size_t i = 0; i < q.to && q.count != 0 && kri_is_cons(l); i++, l = kri_cdr(l), kri_tick(w, &ticks)) {
-        if (i < q.from || !kri_same(w, argv[0], kri_car(l), q.test)) {
+        if (i < q.from || !matches(w, &q, argv[0], kri_car(l))) {
             before = l;
             continue;
         }
@@ -649,6 +682,7 @@ KR_BUILTIN(delete_, "delete", "(item sequence &key (start 0) end test test-not k
         else
             kri_store(w, kri_ptr(before), &kri_cons_of(before)->cdr, kri_cdr(l));
     }
+    query_end(w, &q);
     return head;
 }
 
@@ -659,18 +693,20 @@ static void substitute(struct kri_worker *w, kr_value new, kr_value old, kr_valu
     size_t ticks = 0;
     if (kri_span_of(w->vm, sequence, &s)) {
         for (size_t i = q.from; i < q.to && q.count != 0; i++, kri_tick(w, &ticks))
-            if (kri_same(w, old, kri_vector_ref(w, s.vector, s.start + i), q.test)) {
+            if (matches(w, &q, old, kri_vector_ref(w, s.vector, s.start + i))) {
                 kri_vector_set(w, s.vector, s.start + i, new);
                 q.count -= q.count > 0;
             }
+        query_end(w, &q);
         return;
     }
     kr_value l = list_skip(w, sequence, q.from);
     for (size_t i = q.from; i < q.to && q.count != 0 && kri_is_cons(l); i++, l = kri_cdr(l), kri_tick(w, &ticks))
-        if (kri_same(w, old, kri_car(l), q.test)) {
+        if (matches(w, &q, old, kri_car(l))) {
             kri_store(w, kri_ptr(l), &kri_cons_of(l)->car, new);
             q.count -= q.count > 0;
         }
+    query_end(w, &q);
 }
 
 KR_BUILTIN(substitute_, "substitute", "(newitem olditem sequence &key (start 0) end test test-not key count)",
@@ -714,10 +750,11 @@ KR_BUILTIN(remove_duplicates, "remove-duplicates", "(sequence &key (start 0) end
         bool again = false;
         if (i >= q.from)
             for (size_t k = i + 1; k < q.to && kri_is_cons(later) && !again; k++, later = kri_cdr(later), kri_tick(w, &ticks))
-                again = kri_same(w, v, kri_car(later), q.test);
+                again = matches(w, &q, q.key_code ? kri_direct_call1(w, &q.direct, q.key, q.key_code, v) : v, kri_car(later));
         if (!again)
             kri_lister_add(w, &l, v);
     }
+    query_end(w, &q);
     return vector_from(w, argv[0], l.head);
 }
 

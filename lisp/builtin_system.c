@@ -151,9 +151,9 @@ KR_BUILTIN(heap_census, "sys:heap-census", "()",
     for (size_t i = 1; i < n; i++) {
         if (!s->count[i])
             continue;
-        size_t at = have < 64 ? have++ : 63;
-        if (at == 63 && have == 64 && top[63].bytes >= s->bytes[i] && top[63].count)
+        if (have == 64 && top[63].bytes >= s->bytes[i])
             continue;
+        size_t at = have < 64 ? have++ : 63;
         while (at > 0 && top[at - 1].bytes < s->bytes[i]) {
             top[at] = top[at - 1];
             at--;

@@ -699,7 +699,7 @@ KR_BUILTIN(make_mutex_lock, "sys:make-mutex-lock", "(&optional type)",
 
 static bool lock_try(struct kri_worker *w, kr_value lock)
 {
-    /* Full order: pairs with lock_release, so that what the last owner wrote is seen. */
+    /* Acquire: pairs with the release of lock_release; what the last owner wrote is seen. */
     if (!kri_cas(word(lock, 0), 0, owner_mark(w)))
         return false;
     held_add(w, lock);
@@ -714,7 +714,8 @@ static void lock_acquire(struct kri_worker *w, kr_value lock)
     if (kri_load_relaxed(word(lock, 0)) == owner_mark(w))
         kri_error(w, KRI_E_THREAD, lock, "this thread holds the lock already");
     kri_lock(w, &s->lock);
-    /* Count ourselves, then look again: the releaser clears the owner, then looks at the count. Both are full-order. */
+    /* Count ourselves, then look again: the releaser clears the owner, then looks at the count, by adding nothing to it. One of the two
+     * read-modify-writes of the count comes second and sees what came before the first. */
     kri_fetch_add(word(lock, 1), 1);
     while (!lock_try(w, lock)) {
         struct wait x = {.lock = &s->lock, .changed = &s->changed, .until = after_ms(100)};
@@ -736,7 +737,7 @@ static void lock_release(struct kri_worker *w, kr_value lock)
     if (!kri_cas(word(lock, 0), owner_mark(w), 0))
         kri_error(w, KRI_E_THREAD, lock, "this thread does not hold the lock");
     held_remove(w, lock);
-    if (kri_fetch_add(word(lock, 1), 0) != 0) {
+    if (kri_fetch_add(word(lock, 1), 0) != 0) { /* see lock_acquire */
         struct stripe *s = stripe_of(w, lock);
         kri_lock(w, &s->lock);
         pthread_cond_broadcast(&s->changed);

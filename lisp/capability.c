@@ -18,10 +18,14 @@ static const struct {
 
 unsigned kri_capability_of(const char *name)
 {
+    unsigned takes = 0;
+    bool known = false;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (table[i].name[0] == name[0] && strcmp(table[i].name, name) == 0)
-            return table[i].takes;
-    return strncmp(name, "unix:", 5) == 0 ? KR_PROCESSES : 0;
+        if (table[i].name[0] == name[0] && strcmp(table[i].name, name) == 0) {
+            takes |= table[i].takes;
+            known = true;
+        }
+    return !known && strncmp(name, "unix:", 5) == 0 ? KR_PROCESSES : takes;
 }
 
 static const char *capability_text(unsigned capability)
@@ -35,9 +39,13 @@ static const char *capability_text(unsigned capability)
     }
 }
 
+static unsigned denied_of(struct kri_worker *w, unsigned capabilities) { return (unsigned)kri_load_relaxed(&w->vm->denied) & capabilities; }
+
+bool kri_is_denied(struct kri_worker *w, unsigned capabilities) { return denied_of(w, capabilities) != 0; }
+
 void kri_need(struct kri_worker *w, unsigned capability)
 {
-    unsigned denied = (unsigned)kri_load_relaxed(&w->vm->denied) & capability;
+    unsigned denied = denied_of(w, capability);
     if (KRI_UNLIKELY(denied))
         kri_error(w, KRI_E_DENIED, KRI_NIL, "%s", capability_text(denied & -denied));
 }

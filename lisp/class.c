@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "lisp/interp.h"
 #include "lisp/send.h"
+#include "lisp/sequence.h"
 
 bool kri_is_class(struct kr_vm *vm, kr_value v)
 {
@@ -239,15 +240,15 @@ static unsigned element_from(struct kri_worker *w, kr_value v, unsigned inherite
 /* A method compiled anew for a class whose slots changed; methods without source stay. */
 static kr_value recompiled_methods(struct kri_worker *w, kr_value cls, kr_value methods)
 {
-    kr_value list = KRI_NIL;
+    struct kri_lister list = {KRI_NIL, NULL};
     for (; kri_is_cons(methods); methods = kri_cdr(methods)) {
         kr_value entry = kri_car(methods), fn = kri_car(kri_cdr(entry));
         kr_value source = kri_code_of(fn)->source;
         if (kri_is_cons(source))
             fn = kri_compile_method(w, cls, kri_car(entry), kri_car(kri_cdr(source)), kri_cdr(kri_cdr(source)));
-        list = kri_cons(w, kri_cons(w, kri_car(entry), kri_cons(w, fn, kri_cdr(kri_cdr(entry)))), list);
+        kri_lister_add(w, &list, kri_cons(w, kri_car(entry), kri_cons(w, fn, kri_cdr(kri_cdr(entry)))));
     }
-    return list;
+    return list.head;
 }
 
 kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, kr_value slot_names, kr_value slot_types, kr_value forwards,
@@ -407,27 +408,30 @@ kr_value kri_instantiate(struct kri_worker *w, kr_value cls, intptr_t size)
 
 /* ---- methods ---- */
 
-/* LIST without the entry for SELECTOR; LIST itself if there is none. Never changed in place: searchers walk it without a lock. */
-static kr_value methods_without(struct kri_worker *w, kr_value list, kr_value selector)
+/* LIST, the methods in the order of their first definition, with ENTRY in place of the one for SELECTOR or at the end; without
+ * that one if ENTRY is NIL. The list is copied, not changed: searchers walk it without a lock. */
+static kr_value methods_with(struct kri_worker *w, kr_value list, kr_value selector, kr_value entry)
 {
-    for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l)) {
-        if (!kri_eq(kri_car(kri_car(l)), selector))
-            continue;
-        kr_value before = KRI_NIL, rest = kri_cdr(l);
-        for (kr_value p = list; !kri_eq(p, l); p = kri_cdr(p))
-            before = kri_cons(w, kri_car(p), before);
-        for (; kri_is_cons(before); before = kri_cdr(before))
-            rest = kri_cons(w, kri_car(before), rest);
-        return rest;
+    struct kri_lister new = {KRI_NIL, NULL};
+    for (; kri_is_cons(list); list = kri_cdr(list)) {
+        kr_value old = kri_car(list);
+        if (!kri_eq(kri_car(old), selector)) {
+            kri_lister_add(w, &new, old);
+        } else if (!kri_is_nil(entry)) {
+            kri_lister_add(w, &new, entry);
+            entry = KRI_NIL;
+        }
     }
-    return list;
+    if (!kri_is_nil(entry))
+        kri_lister_add(w, &new, entry);
+    return new.head;
 }
 
 void kri_add_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value fn, kr_value doc)
 {
     struct kri_metaclass *m = kri_metaclass_of(cls);
     kr_value entry = kri_cons(w, selector, kri_cons(w, fn, kri_is_nil(doc) ? KRI_NIL : kri_cons(w, doc, KRI_NIL)));
-    kr_value list = kri_cons(w, entry, methods_without(w, kri_slot(&m->methods), selector));
+    kr_value list = methods_with(w, kri_slot(&m->methods), selector, entry);
     kri_store(w, &m->head, &m->methods, list);
     kri_fetch_add(&w->vm->method_epoch, 1);
 }
@@ -435,9 +439,12 @@ void kri_add_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_va
 bool kri_remove_method(struct kri_worker *w, kr_value cls, kr_value selector)
 {
     struct kri_metaclass *m = kri_metaclass_of(cls);
-    kr_value old = kri_slot(&m->methods), list = methods_without(w, old, selector);
-    if (kri_eq(list, old))
+    kr_value old = kri_slot(&m->methods), l = old;
+    while (kri_is_cons(l) && !kri_eq(kri_car(kri_car(l)), selector))
+        l = kri_cdr(l);
+    if (!kri_is_cons(l))
         return false;
+    kr_value list = methods_with(w, old, selector, KRI_NIL);
     kri_store(w, &m->head, &m->methods, list);
     kri_fetch_add(&w->vm->method_epoch, 1);
     return true;

@@ -134,6 +134,7 @@ enum kri_inline {
     KRI_I_CAR, KRI_I_CDR, KRI_I_CXR, KRI_I_CONS, KRI_I_LIST, KRI_I_AREF, KRI_I_ASET,
     KRI_I_TRUNCATE, KRI_I_LOGAND, KRI_I_LOGIOR, KRI_I_LOGXOR, KRI_I_ASH, KRI_I_LENGTH, KRI_I_RPLACA, KRI_I_RPLACD,
     KRI_I_FUNCALL, KRI_I_APPLY, KRI_I_SEND, KRI_I_EVAL,
+    KRI_I_MAPC, KRI_I_MAPCAR, /* functions in Lisp that are loops where the function is a lambda form: %open-code marks them */
 };
 
 /* What the declarations of a body say: a list of names, and one of (name . type). */
@@ -261,9 +262,9 @@ struct kri_node *kri_node_new(struct kri_compiler *c, enum kri_node_op op, size_
 struct kri_node *kri_node_seal(struct kri_node *n);
 struct kri_node *kri_node_const(struct kri_compiler *c, kr_value v);
 struct kri_scope *kri_scope_push(struct kri_compiler *c, enum kri_scope_kind kind, kr_value name);
-struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, const struct kri_declarations *d, kr_value form);
+struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, const struct kri_declarations *d);
 /* Raises unless SYMBOL may name a variable. */
-void kri_check_variable(struct kri_compiler *c, kr_value symbol, kr_value form);
+void kri_check_variable(struct kri_compiler *c, kr_value symbol);
 void kri_binding_scope(struct kri_compiler *c, const struct kri_binding *b);
 bool kri_symbol_is_special(struct kr_vm *vm, kr_value symbol);
 bool kri_symbol_is_constant(struct kr_vm *vm, kr_value symbol);

@@ -13,6 +13,7 @@
 #include "lisp/compile.h"
 #include "lisp/interp.h"
 #include "lisp/native.h"
+#include "lisp/sequence.h"
 
 /* ---- attempts ---- */
 
@@ -305,11 +306,16 @@ KR_BUILTIN(note_macro_users, "lisp::%note-macro-users", "(users)",
     kr_value table = kri_special(w, w->vm->sym.macro_users);
     if (!kri_has_class(table, KRI_CLASS_HASH_TABLE))
         return KRI_NIL;
+    kri_list_length(w, argv[0]); /* not circular */
     for (kr_value l = argv[0]; kri_is_cons(l); l = kri_cdr(l)) {
-        kr_value users = call_named(w, "GETHASH", 2, kri_car(kri_car(l)), table, KRI_NIL);
-        for (kr_value names = kri_cdr(kri_car(l)); kri_is_cons(names); names = kri_cdr(names))
+        kr_value entry = kri_car(l);
+        if (!kri_is_cons(entry))
+            kri_argument_error(w, 0, entry, KRI_E_NO_LIST);
+        kri_list_length(w, entry);
+        kr_value users = call_named(w, "GETHASH", 2, kri_car(entry), table, KRI_NIL);
+        for (kr_value names = kri_cdr(entry); kri_is_cons(names); names = kri_cdr(names))
             users = kri_cons(w, kri_car(names), users);
-        call_named(w, "SETHASH", 3, kri_car(kri_car(l)), table, users);
+        call_named(w, "SETHASH", 3, kri_car(entry), table, users);
     }
     return KRI_NIL;
 }

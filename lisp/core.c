@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "lisp/fasl.h"
 #include "lisp/init.h"
+#include "lisp/native.h"
 
 #ifndef KRI_LIBRARY
 #define KRI_LIBRARY "/usr/local/share/karakuri"
@@ -17,6 +18,16 @@
 
 extern const unsigned char kri_core_image[];
 extern const uint64_t kri_core_image_bytes;
+extern const struct kri_native_module *const kri_core_native;
+
+/* The core's native code in this VM; NULL in the bootstrap's executable, which has none. */
+static struct kri_native_instance *core_instance(struct kri_worker *w)
+{
+    const struct kri_native_module *m = kri_core_native;
+    if (m && !kri_native_instance_of(w->vm, m))
+        kri_native_instance_new(w, m);
+    return m ? kri_native_instance_of(w->vm, m) : NULL;
+}
 
 /* Run the section NAME; false if there is none. */
 static bool load_section(struct kri_worker *w, const char *name)
@@ -27,7 +38,7 @@ static bool load_section(struct kri_worker *w, const char *name)
         memcpy(&s, p, sizeof s);
         p += sizeof s;
         if (strcmp(s.name, name) == 0) {
-            kri_fasl_load(w, p, s.length, NULL);
+            kri_fasl_load(w, p, s.length, core_instance(w));
             return true;
         }
         p += s.length;
@@ -127,6 +138,8 @@ kr_value kri_load_core(struct kri_worker *w, void *arg)
     set_load_path(w, vm->library);
     kri_set_special(w, vm->sym.package, vm->pkg_lisp);
     load_section(w, "core");
+    if (kri_core_native)
+        kri_native_activate(core_instance(w));
     kri_set_special(w, vm->sym.package, vm->pkg_user);
     kri_set_special(w, vm->sym.load_pathname, KRI_NIL);
     return vm->sym.t;

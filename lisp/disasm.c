@@ -54,7 +54,7 @@ void kri_disassemble(struct kri_worker *w, kr_value fn, kr_value stream)
     if (!kri_is_function(fn))
         kri_error(w, KRI_E_ILLEGAL_FUNCTION, fn, "disassemble: a function expected");
     const struct kri_code *code = kri_code_of(fn);
-    if (code->builtin) {
+    if (kri_is_builtin_code(code)) {
         kri_print(w, code->name, stream, true);
         write_text(w, stream, " is a builtin.\n", 15);
         return;

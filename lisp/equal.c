@@ -51,8 +51,7 @@ static unsigned known_class(const struct kr_vm *vm, unsigned cls)
     return cls;
 }
 
-/* Are instances of CLS compared slot by slot? Then *SLOTS says how many. */
-static bool has_parts(struct kri_worker *w, unsigned cls, size_t *slots)
+bool kri_has_parts(struct kri_worker *w, unsigned cls, size_t *slots)
 {
     const struct kri_layout *layout = &kri_heap_layouts(w->heap)[cls];
     if (layout->kind != KRI_LAYOUT_SLOTS)
@@ -122,7 +121,7 @@ static enum answer compare(struct kri_worker *w, kr_value a, kr_value b)
             if (element != KRI_ELEMENT_T)
                 return equal_bytes(x, y, element) ? EQUAL : DIFFERENT;
             slots = x->length;
-        } else if (!has_parts(w, x->cls, &slots)) {
+        } else if (!kri_has_parts(w, x->cls, &slots)) {
             return DIFFERENT;
         }
         kri_poll(w);
@@ -221,7 +220,7 @@ static uint64_t hash(struct kri_worker *w, kr_value v, int depth)
     case KRI_ELEMENT_NONE:
         break;
     }
-    return has_parts(w, c->cls, &slots) ? hash_slots(w, h, c, slots, depth) : mix(h, v.w);
+    return kri_has_parts(w, c->cls, &slots) ? hash_slots(w, h, c, slots, depth) : mix(h, v.w);
 }
 
 uintptr_t kri_sxhash(struct kri_worker *w, kr_value v) { return hash(w, v, HASH_DEPTH); }

@@ -3,8 +3,8 @@
  * A file is "KRFASL1\n", then items. Every item begins with a tag byte; numbers are LEB128. Symbols, and uninterned ones with
  * their identity, are numbered as they come and named by number afterwards. A top-level form is a code object of no
  * arguments, which the loader turns into a function and calls before it reads on: later forms see what earlier ones did.
- * In the image of a native module (lisp/native_module.c) what a form refers to twice is one object, sources are kept, and
- * code objects are numbered as they end: the number is that of their native function.
+ * Code objects that are native functions too (lisp/native_module.c) are numbered as they end; the core's sections share one numbering. In the image
+ * of a module what a form refers to twice is one object, and sources are kept.
  * The bytes are trusted as far as the build is: a magic number and an opcode count guard against another version's. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,9 +166,7 @@ static bool can_put(struct kri_fasl *o, kr_value v, int depth)
 
 static void put_code(struct kri_fasl *o, const struct kri_code *c)
 {
-    if (c->native)
-        c = kri_code_of(c->native->twin);
-    if (c->builtin)
+    if (kri_is_builtin_code(c))
         kri_error(o->w, KRI_E_UNSUPPORTED, c->name, "a builtin as a constant of compiled code");
     put_byte(o, TAG_CODE);
     put_value(o, c->name);
@@ -182,12 +180,15 @@ static void put_code(struct kri_fasl *o, const struct kri_code *c)
     put_value(o, c->keywords);
     if (o->module)
         put_value(o, can_put(o, c->debug, 0) ? c->debug : KRI_NIL);
-    const uint64_t numbers[] = {c->nreq, c->nopt, c->nkey, c->flags, c->frame, (uint64_t)(c->max + 1), c->line, c->captures, c->head.length};
+    bool native = o->native && kri_native_can_compile(c);
+    const uint64_t numbers[] = {c->nreq, c->nopt, c->nkey, c->flags, c->frame, (uint64_t)(c->max + 1), c->line, c->captures, c->head.length, native};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         put_number(o, numbers[i]);
     put(o, c->instr, c->head.length * sizeof *c->instr);
-    if (o->module)
+    if (native) {
         o->codes = kri_cons(o->w, kri_value_of(c), o->codes);
+        o->code_count++;
+    }
 }
 
 static void put_list(struct kri_fasl *o, kr_value v)
@@ -276,7 +277,7 @@ static void put_value(struct kri_fasl *o, kr_value v)
             put_code(o, (const struct kri_code *)c);
             break;
         case KRI_CLASS_COMPILED_CODE:
-            if (!kri_code_of(v)->builtin || kri_code_of(v)->native) {
+            if (!kri_is_builtin_code(kri_code_of(v))) {
                 put_byte(o, TAG_FUNCTION);
                 put_code(o, kri_code_of(v));
                 break;
@@ -319,11 +320,18 @@ void kri_fasl_form(struct kri_fasl *o, kr_value thunk)
     put_code(o, kri_code_of(thunk));
 }
 
-void kri_fasl_begin(struct kri_worker *w, struct kri_fasl *o, bool module)
+void kri_fasl_begin(struct kri_worker *w, struct kri_fasl *o, bool module, const struct kri_fasl *before)
 {
-    *o = (struct kri_fasl){.w = w, .buffer = kri_make_string(w, 1 << 16), .symbols = kri_make_vector(w, 256), .codes = KRI_NIL, .module = module};
+    *o = (struct kri_fasl){.w = w, .buffer = kri_make_string(w, 1 << 16), .symbols = kri_make_vector(w, 256), .codes = KRI_NIL, .module = module,
+                           .native = true};
+    if (before) {
+        o->codes = before->codes;
+        o->code_count = before->code_count;
+    }
     put(o, magic, sizeof magic);
     put_number(o, KRI_OP_COUNT);
+    put_byte(o, module);
+    put_number(o, o->code_count);
 }
 
 void kri_fasl_add(struct kri_fasl *o, kr_value stream)
@@ -340,6 +348,15 @@ void kri_fasl_add(struct kri_fasl *o, kr_value stream)
         kri_call(w, thunk, 0, NULL);
     }
     kri_positions_end(w);
+}
+
+kr_value kri_fasl_codes(const struct kri_fasl *o, size_t *count)
+{
+    kr_value v = kri_make_vector(o->w, o->code_count), list = o->codes;
+    *count = o->code_count;
+    for (size_t i = o->code_count; i-- > 0; list = kri_cdr(list))
+        kri_vector_of(v)->at[i] = kri_car(list);
+    return v;
 }
 
 void kri_fasl_end(struct kri_fasl *o)
@@ -369,7 +386,8 @@ struct reader {
     size_t package_length;
     kr_value package;
     struct kri_native_instance *instance; /* of the module that this is the image of, or NULL */
-    unsigned functions;                   /* code objects so far */
+    bool module;                          /* see struct kri_fasl */
+    uint64_t functions;                   /* the number of the next code object */
     kr_value shared;                      /* vector of the form's objects, by number */
     size_t shared_count;
 };
@@ -401,7 +419,7 @@ static kr_value get_value(struct reader *r);
 /* The number of an object that begins. */
 static size_t share(struct reader *r)
 {
-    if (!r->instance)
+    if (!r->module)
         return 0;
     if (r->shared_count == kri_length(r->shared)) {
         kr_value bigger = kri_make_vector(r->w, 2 * r->shared_count);
@@ -414,7 +432,7 @@ static size_t share(struct reader *r)
 /* Object NUMBER is V. */
 static kr_value shared(struct reader *r, size_t number, kr_value v)
 {
-    if (r->instance)
+    if (r->module)
         kri_store(r->w, kri_ptr(r->shared), &kri_vector_of(r->shared)->at[number], v);
     return v;
 }
@@ -456,10 +474,10 @@ static kr_value get_symbol(struct reader *r, bool interned)
 static kr_value get_code(struct reader *r)
 {
     kr_value part[9] = {KRI_NIL};
-    uint64_t number[9];
-    for (int i = 0; i < (r->instance ? 9 : 8); i++)
+    uint64_t number[10];
+    for (int i = 0; i < (r->module ? 9 : 8); i++)
         part[i] = get_value(r);
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 10; i++)
         number[i] = get_number(r);
     size_t n = number[8];
     const unsigned char *instr = get(r, n * sizeof(kri_instruction));
@@ -475,7 +493,11 @@ static kr_value get_code(struct reader *r)
     c->captures = (uint32_t)number[7];
     c->k = kri_is_nil(c->constants) ? NULL : kri_vector_of(c->constants)->at;
     memcpy(c->instr, instr, n * sizeof(kri_instruction));
-    return r->instance ? kri_native_attach(r->w, r->instance, r->functions++, kri_value_of(c)) : kri_value_of(c);
+    if (r->instance && number[9] && r->functions >= r->instance->module->functions)
+        corrupt(r);
+    if (r->instance && number[9])
+        kri_native_attach(r->w, r->instance, (unsigned)r->functions++, kri_value_of(c));
+    return kri_value_of(c);
 }
 
 static kr_value function_from(struct kri_worker *w, kr_value code)
@@ -649,13 +671,15 @@ void kri_fasl_load(struct kri_worker *w, const unsigned char *bytes, size_t n, s
     struct reader r = {.w = w, .p = bytes, .end = bytes + n, .symbols = kri_make_vector(w, 1024), .instance = instance};
     if (memcmp(get(&r, sizeof magic), magic, sizeof magic) != 0 || get_number(&r) != KRI_OP_COUNT)
         corrupt(&r);
+    r.module = *get(&r, 1);
+    r.functions = get_number(&r);
     for (;;) {
         unsigned tag = *get(&r, 1);
         if (tag == TAG_END)
             return;
         if (tag != TAG_FORM || *get(&r, 1) != TAG_CODE)
             corrupt(&r);
-        if (instance)
+        if (r.module)
             r.shared = kri_make_vector(w, 64);
         r.shared_count = 0;
         kri_call(w, function_from(w, get_code(&r)), 0, NULL);

@@ -18,16 +18,21 @@ struct kri_fasl {
     size_t n;
     kr_value symbols;     /* vector of those written, in order */
     size_t symbol_count;
-    bool module;          /* the image of a native module: identity within a form, sources and code are kept */
-    kr_value codes;       /* of a module: the code objects, the last first */
+    bool module;          /* the image of a compiled file: identity within a form and sources are kept */
+    bool native;          /* code objects that can be compiled to native code are to be, and get numbers */
+    kr_value codes;       /* these, the last first */
+    size_t code_count;
     kr_value shared;
     size_t shared_count;
 };
-void kri_fasl_begin(struct kri_worker *w, struct kri_fasl *f, bool module);
+/* BEFORE: the section of the core whose numbering of code objects this one goes on with, or NULL. */
+void kri_fasl_begin(struct kri_worker *w, struct kri_fasl *f, bool module, const struct kri_fasl *before);
 /* Append a compiled form, a function without arguments. */
 void kri_fasl_form(struct kri_fasl *f, kr_value thunk);
 /* Compile, run and append every form of STREAM. */
 void kri_fasl_add(struct kri_fasl *f, kr_value stream);
+/* The code objects in the order of their numbers: a vector. */
+kr_value kri_fasl_codes(const struct kri_fasl *f, size_t *count);
 void kri_fasl_end(struct kri_fasl *f);
 /* End, and write what was compiled as section NAME of an image. False: it could not be written; errno says why. */
 bool kri_fasl_write(struct kri_fasl *f, const char *name, FILE *file);

@@ -59,8 +59,11 @@ static kr_value unboxed(kr_value v)
 kr_value kri_frame_arguments(struct kri_worker *w, const struct kri_frames *f)
 {
     const struct kri_code *code = f->code;
+    int positional = code->nreq + code->nopt;
     kr_value arguments = KRI_NIL;
-    for (int i = code->nreq + code->nopt; i-- > 0;)
+    if (code->flags & KRI_CODE_REST && kri_is_list(unboxed(f->registers[positional])))
+        arguments = unboxed(f->registers[positional]);
+    for (int i = positional; i-- > 0;)
         if (!kri_eq(f->registers[i], KRI_ABSENT))
             arguments = kri_cons(w, unboxed(f->registers[i]), arguments);
     return arguments;
@@ -120,7 +123,7 @@ static const uint32_t *site_of(const struct kri_frames *f)
 }
 
 /* Is NAME a function that evaluates a form of someone else's? What is called from there is no part of the form that calls NAME. */
-static bool is_evaluator(struct kri_worker *w, kr_value name)
+bool kri_is_evaluator(struct kri_worker *w, kr_value name)
 {
     const struct kri_symbols *s = &w->vm->sym;
     return kri_eq(name, s->eval) || kri_eq(name, s->eval_in) || kri_eq(name, s->load) || kri_eq(name, s->evaluate_entry) ||
@@ -160,9 +163,9 @@ kr_value kri_fault_form(struct kri_worker *w, bool outer, kr_value call)
         return kri_compiler_form(e->compiler);
     for (bool more = kri_frame_first(w, &f); more; more = kri_frame_next(w, &f, &caller)) {
         const struct kri_code *code = f.code;
-        const uint32_t *site = is_evaluator(w, caller) ? NULL : site_of(&f);
+        const uint32_t *site = kri_is_evaluator(w, caller) ? NULL : site_of(&f);
         kr_value form = site ? debug_value(code, site[outer ? 2 : 1]) : KRI_NIL;
-        if (is_evaluator(w, caller) || is_evaluator(w, code->name) || is_evaluator(w, kri_is_cons(form) ? kri_car(form) : KRI_NIL))
+        if (kri_is_evaluator(w, caller) || kri_is_evaluator(w, code->name) || kri_is_evaluator(w, kri_is_cons(form) ? kri_car(form) : KRI_NIL))
             break;
         if (!kri_is_nil(form))
             return form;
@@ -177,6 +180,8 @@ kr_value kri_fault_form(struct kri_worker *w, bool outer, kr_value call)
     if (!named)
         return kri_is_cons(call) ? as_written(w, kri_car(call), kri_cdr(call)) : call;
     kr_value name = inner.code->name, arguments = kri_frame_arguments(w, &inner);
+    if (inner.code->flags & KRI_CODE_MACRO)
+        return kri_cons(w, name, arguments);
     if (kri_is_cons(name) && kri_is_cons(kri_cdr(name)) && kri_is_cons(arguments)) /* a method: (class selector) */
         return kri_cons(w, w->vm->sym.send, as_written(w, kri_car(arguments), kri_cons(w, kri_car(kri_cdr(name)), kri_cdr(arguments))));
     return as_written(w, name, arguments);

@@ -22,6 +22,8 @@ bool kri_host_output(struct kr_vm *vm, int fd, const char *text, size_t n);
 /* ---- capabilities (capability.c) ---- */
 /* Raise capability-denied unless Lisp code may use CAPABILITY (KR_FILES ...). */
 void kri_need(struct kri_worker *w, unsigned capability);
+/* Is Lisp code kept from one of CAPABILITIES? */
+bool kri_is_denied(struct kri_worker *w, unsigned capabilities);
 /* What calling the builtin NAME ("unix:unlink") takes; 0: nothing. */
 unsigned kri_capability_of(const char *name);
 /* Stands before a builtin that takes a capability. */
@@ -58,6 +60,10 @@ void kri_check_vm(kr_vm *vm, const char *function);
 void kri_check_last(kr_context *ctx, const char *function);
 void kri_check_ref(const kr_ref *ref, const char *function);
 void kri_check_value(kr_context *ctx, kr_value v, const char *function, int argument);
+void kri_check_text(struct kr_vm *vm, const char *text, const char *function, int argument);
+void kri_check_arguments(kr_context *ctx, int argc, const kr_value *argv, const char *function);
+/* What unwinds needs something to unwind to. */
+void kri_check_inside(kr_context *ctx, const char *function);
 _Noreturn void kri_misuse(struct kr_vm *vm, const char *function, const char *message);
 /* Free a struct that the host holds a pointer to. While checking it is kept, marked dead. */
 void kri_forget(void *p);
@@ -65,6 +71,9 @@ static inline bool kri_is_checking(void) { return KRI_UNLIKELY(kri_load_relaxed(
 
 #define KRI_CHECK_CONTEXT(ctx) (kri_is_checking() ? kri_check_context(ctx, __func__) : (void)0)
 #define KRI_CHECK_VM(vm) (kri_is_checking() ? kri_check_vm(vm, __func__) : (void)0)
+#define KRI_CHECK_TEXT(ctx, text, i) (kri_is_checking() ? kri_check_text((ctx)->vm, text, __func__, i) : (void)0)
+#define KRI_CHECK_ARGUMENTS(ctx, argc, argv) (kri_is_checking() ? kri_check_arguments(ctx, argc, argv, __func__) : (void)0)
+#define KRI_CHECK_INSIDE(ctx) (kri_is_checking() ? kri_check_inside(ctx, __func__) : (void)0)
 #define KRI_CHECK_VALUE(ctx, v, i) (kri_is_checking() ? kri_check_value(ctx, v, __func__, i) : (void)0)
 
 #endif

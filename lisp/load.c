@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "lisp/host.h"
 #include "lisp/native_module.h"
 #include "lisp/package.h"
 #include "lisp/printer.h"
@@ -58,16 +59,14 @@ struct loading {
     struct kri_positions *positions; /* of whoever loads this */
 };
 
-/* EusLisp evaluates the form all the same, so that programs have lived with it. */
-static void warn_unclosed(struct kri_worker *w, kr_value path)
+static void warn_of(struct kri_worker *w, kr_value path, const char *what, unsigned line)
 {
-    unsigned line = kri_positions_unclosed_line(w);
     struct kri_text t;
     char text[160];
     if (line == 0)
         return;
     kri_text_init(&t);
-    snprintf(text, sizeof text, ";; warning: the list that begins in line %u is not closed, but the file ends: ", line);
+    snprintf(text, sizeof text, what, line);
     kri_text_puts(w, &t, text);
     kri_text_puts(w, &t, kri_path_text(path));
     kri_text_putc(w, &t, '\n');
@@ -85,7 +84,9 @@ static kr_value load_forms(struct kri_worker *w, void *arg)
         kri_positions_begin(w);
         kr_value form = kri_read(w, l->stream, false, KRI_IMMEDIATE(KRI_IMM_EOF));
         kri_positions_freeze(w); /* what the form itself reads is not part of it */
-        warn_unclosed(w, l->path);
+        warn_of(w, l->path, ";; warning: line %u has a closing parenthesis without an open one: ", kri_positions_stray_line(w));
+        /* EusLisp evaluates the form all the same, so that programs have lived with it. */
+        warn_of(w, l->path, ";; warning: the list that begins in line %u is not closed, but the file ends: ", kri_positions_unclosed_line(w));
         if (kri_eq(form, KRI_IMMEDIATE(KRI_IMM_EOF))) {
             kri_positions_end(w);
             return w->vm->sym.t;
@@ -237,7 +238,7 @@ static kr_value load_file(struct kri_worker *w, int argc, kr_value *argv, bool s
     bool verbose = !kri_is_nil(kri_arg_key(argc, argv, 1, keys[0], kri_special(w, vm->sym.load_verbose)));
     kr_value package = kri_arg_key(argc, argv, 1, keys[1], KRI_NIL);
     package = kri_is_nil(package) ? kri_special(w, vm->sym.package) : kri_package_arg(w, package);
-    kr_value module = has_suffix(path, ".so") ? path : source_only ? KRI_NIL : kri_native_fresh(w, path);
+    kr_value module = has_suffix(path, ".so") ? path : source_only || kri_is_denied(w, KR_FOREIGN) ? KRI_NIL : kri_native_fresh(w, path);
     if (!kri_is_nil(module)) {
         if (verbose)
             announce(w, ";; binloading ", module);

@@ -81,3 +81,29 @@ void kri_check_value(kr_context *ctx, kr_value v, const char *function, int argu
         snprintf(message, sizeof message, "argument %d is another VM's value, or none that lives", argument);
     kri_misuse(ctx->vm, function, message);
 }
+
+void kri_check_text(struct kr_vm *vm, const char *text, const char *function, int argument)
+{
+    char message[60];
+    if (text)
+        return;
+    snprintf(message, sizeof message, "argument %d is NULL, a text expected", argument);
+    kri_misuse(vm, function, message);
+}
+
+void kri_check_arguments(kr_context *ctx, int argc, const kr_value *argv, const char *function)
+{
+    if (argc < 0)
+        kri_misuse(ctx->vm, function, "a negative number of arguments");
+    if (argc > 0 && !argv)
+        kri_misuse(ctx->vm, function, "the arguments are NULL");
+    for (int i = 0; i < argc; i++)
+        kri_check_value(ctx, argv[i], function, -1 - i);
+}
+
+void kri_check_inside(kr_context *ctx, const char *function)
+{
+    kri_check_context(ctx, function);
+    if (!ctx->entry)
+        kri_misuse(ctx->vm, function, "it is for a function that Lisp called, and none is running");
+}

@@ -3,11 +3,22 @@
 
 /* ---- frames ---- */
 
-static const struct kri_native *native_of_site(const struct kr_vm *vm, const struct kri_native_site *site)
+/* The function that SITE lies in; the instruction after it in *PC. */
+static const struct kri_native *native_of_site(const struct kr_vm *vm, const struct kri_native_site *site, uint32_t *pc)
 {
-    for (const struct kri_native_instance *i = vm->natives;; i = i->next)
-        if (site >= i->module->site && site < i->module->site + i->module->sites)
-            return &i->native[site->function];
+    const struct kri_native_instance *i = vm->natives;
+    while (site < i->module->site || site >= i->module->site + i->module->sites)
+        i = i->next;
+    uint32_t at = (uint32_t)(site - i->module->site), low = 0, high = i->module->functions;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (i->module->function[middle].site <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    *pc = at - i->module->function[low].site;
+    return &i->native[low];
 }
 
 void kri_frames_begin(struct kri_frames *f, struct kr_context *ctx)
@@ -24,17 +35,26 @@ static bool next_native(struct kri_frames *f)
             f->region = f->region->outer;
             continue;
         }
-        const struct kri_native *native = native_of_site(f->ctx->vm, n->site);
-        const struct kri_code *twin = kri_code_of(native->twin);
+        uint32_t pc;
+        const struct kri_native *native = native_of_site(f->ctx->vm, n->site, &pc);
+        const struct kri_code *code = (const struct kri_code *)native->code.w;
         f->function = native->object;
-        f->code = twin; /* what is known of the function, instructions included */
+        f->code = code;
         f->registers = n->argument;
         f->writable = NULL;
-        f->at = twin->instr + n->site->pc;
-        f->line = kri_code_line(twin, f->at);
+        f->at = code->instr + pc;
+        f->line = kri_code_line(code, f->at);
         return true;
     }
     return false;
+}
+
+void kri_frames_settle(struct kri_frames *f)
+{
+    while (f->region && f->region->base == f->base && f->native == &f->region->frame) {
+        f->native = f->native->prev;
+        f->region = f->region->outer;
+    }
 }
 
 bool kri_frames_next(struct kri_frames *f)
@@ -65,9 +85,10 @@ bool kri_frames_next(struct kri_frames *f)
 kr_value kri_running_function(struct kr_context *ctx)
 {
     const struct kri_native_frame *n = ctx->native;
+    uint32_t pc;
     for (const struct kri_region *r = ctx->region; r && r->base == ctx->base; r = r->outer, n = n->prev)
         if (n != &r->frame)
-            return native_of_site(ctx->vm, n->site)->object;
+            return native_of_site(ctx->vm, n->site, &pc)->object;
     return ctx->base[-3];
 }
 
@@ -139,10 +160,11 @@ static inline bool low(struct kri_worker *w)
 /* The function that runs N's bytecode in the place of SELF. */
 static kr_value twin_of(struct kri_worker *w, const struct kri_native *n, kr_value self)
 {
-    const struct kri_function *t = kri_function_of(n->twin);
-    const struct kri_code *code = kri_code_of(n->twin);
+    kr_value twin = kri_native_twin_of(w, n);
+    const struct kri_function *t = kri_function_of(twin);
+    const struct kri_code *code = kri_code_of(twin);
     if (code->captures == 0)
-        return n->twin;
+        return twin;
     struct kri_function *f = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, t->head.length, code->captures + 1);
     f->code = t->code;
     memcpy(f->captured, kri_function_of(self)->captured, code->captures * sizeof(kr_value));
@@ -213,7 +235,7 @@ static kr_value call_on_stack(struct kri_worker *w, kr_value fn, int argc, kr_va
             ctx->top = NULL;
         }
         struct kri_code *code = kri_code_of(fn);
-        if (!code->builtin)
+        if (!code->builtin || (code->native && code->flags & KRI_CODE_MACRO))
             break;
         w->callee = fn;
         if (KRI_UNLIKELY(argc < code->nreq || (code->max >= 0 && argc > code->max)) && !code->native)

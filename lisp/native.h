@@ -14,7 +14,8 @@
  * ctx->top is NULL, as while bytecode runs, and is set around builtins.
  *
  * Always true:
- *   N1  A native function's bytecode is kept (its twin): it runs in the native one's stead when the native stack is low.
+ *   N1  A native function's bytecode is kept, in its code object: it runs in the native one's stead when the native stack is low. A copy of
+ *       the code object that is not native, the twin, is made when that happens first.
  *   N2  k[1 + j] is not NIL if and only if the symbol that names function J of the module has that function as its definition.
  *       kri_set_function keeps it so; direct calls rely on it.
  *   N3  Generated code and its static data are the same for all VMs and threads; what belongs to a VM lies in K. */
@@ -25,7 +26,7 @@
 #include "lisp/send.h"
 
 /* Changes with everything that generated code relies on and that the fingerprint does not show. */
-enum { KRI_NATIVE_ABI = 1 };
+enum { KRI_NATIVE_ABI = 7 };
 /* Of what generated code has from the headers: places and sizes. */
 #define KRI_NATIVE_FINGERPRINT                                                                                               \
     ((((sizeof(struct kri_worker) * 31 + offsetof(struct kri_worker, native_limit)) * 31 + offsetof(struct kr_context, native)) * 31 + \
@@ -33,9 +34,9 @@ enum { KRI_NATIVE_ABI = 1 };
       sizeof(struct kri_code) + sizeof(struct kri_method_cache) * 31 + KRI_CLASS_BUILTIN_COUNT)
 #define KRI_NATIVE_MAGIC "KRNATIV1"
 
+/* The place after an instruction of a function of the module: its address tells, there is nothing in it. */
 struct kri_native_site {
-    uint32_t function; /* of the module */
-    uint32_t pc;       /* the instruction after */
+    unsigned char nothing;
 };
 struct kri_native_frame {
     struct kri_native_frame *prev; /* the caller's; at a region's beginning the one that was innermost before */
@@ -73,6 +74,7 @@ struct kri_native_function {
     uint16_t fixed;    /* parameters as C arguments, or KRI_NATIVE_ARRAY */
     uint16_t closure;  /* takes the function object too */
     uint32_t pool, constants; /* where in K its constants lie, and how many */
+    uint32_t site;            /* its first; they ascend */
 };
 enum { KRI_NATIVE_ARRAY = 0xffff };
 struct kri_native_api;
@@ -89,12 +91,11 @@ struct kri_native_module {
     int64_t source_size, source_time;
 };
 
-/* A module in a VM. K is the vector of: this, as a fixnum-like word; a word for each function (N2); function and twin of each; constants. */
+/* A module in a VM. K is the vector of: this, as a fixnum-like word; a word for each function (N2); function and twin (or NIL) of each; constants. */
 struct kri_native {
     const struct kri_native_function *function;
     const kr_value *k;
     kr_value object;  /* the function, where it captures nothing; the code is its */
-    kr_value twin;    /* the same as bytecode */
     kr_value code;
     uint32_t index;
 };
@@ -160,10 +161,11 @@ struct kri_frames {
 };
 void kri_frames_begin(struct kri_frames *f, struct kr_context *ctx);
 bool kri_frames_next(struct kri_frames *f);
+void kri_frames_settle(struct kri_frames *f); /* over beginnings of regions: native is a frame then */
 /* The function that runs: native or bytecode. */
 kr_value kri_running_function(struct kr_context *ctx);
 
-/* native_generate.c: the C of the code objects in CODES (a vector) of which those with a true element of WANTED are compiled, as a string. */
+/* native_generate.c: the C of the code objects in CODES. */
 struct kri_native_source {
     kr_value codes;         /* vector of code objects */
     size_t count;
@@ -171,12 +173,25 @@ struct kri_native_source {
     int64_t source_size, source_time;
     const unsigned char *image;
     size_t image_size;
+    unsigned units;         /* C files; 0: as many as its size asks for */
+    bool lean;              /* small code: one version of each function, fewer fast paths */
+    const char *linked;     /* it is linked into the library, its names begin so; NULL: a shared object */
 };
+/* Can the function whose bytecode C is become native, and is it worth it? */
+bool kri_native_can_compile(const struct kri_code *c);
+/* A vector of strings, a C file each. */
 kr_value kri_native_generate(struct kri_worker *w, const struct kri_native_source *s);
 /* native_module.c */
-/* The instance of MODULE in this VM: the one there is, or NULL. */
+/* The newest instance of module M in VM, or NULL; and a new one. */
+struct kri_native_instance *kri_native_instance_of(struct kr_vm *vm, const struct kri_native_module *m);
 struct kri_native_instance *kri_native_instance_new(struct kri_worker *w, const struct kri_native_module *m);
-/* The native counterpart of CODE, function J of the module. */
-kr_value kri_native_attach(struct kri_worker *w, struct kri_native_instance *n, unsigned j, kr_value code);
+/* CODE, which nothing runs yet, is function J of the module: it becomes native. */
+void kri_native_attach(struct kri_worker *w, struct kri_native_instance *n, unsigned j, kr_value code);
+/* The core is loaded: its functions run as native code from now on. */
+void kri_native_activate(struct kri_native_instance *n);
+/* The functions of the module are copies of CODES, a vector; those go on as they are. */
+void kri_native_attach_copies(struct kri_worker *w, struct kri_native_instance *n, kr_value codes);
+/* The function that runs the bytecode of NATIVE. */
+kr_value kri_native_twin_of(struct kri_worker *w, const struct kri_native *native);
 
 #endif

@@ -10,6 +10,7 @@
 #include "lisp/compile.h"
 #include "lisp/fasl.h"
 #include "lisp/load.h"
+#include "lisp/host.h"
 #include "lisp/native_module.h"
 #include "lisp/stream.h"
 
@@ -17,14 +18,14 @@
 
 struct build {
     struct kri_scratch scratch;
-    kr_value text;
+    kr_value texts;
     const struct kri_native_module *module;
 };
 
 static kr_value build_and_open(struct kri_worker *w, void *arg)
 {
     struct build *b = arg;
-    kri_scratch_build(w, &b->scratch, b->text);
+    kri_scratch_build(w, &b->scratch, b->texts);
     b->module = kri_native_open(w, b->scratch.object);
     return KRI_NIL;
 }
@@ -33,7 +34,7 @@ static kr_value build_and_open(struct kri_worker *w, void *arg)
 static kr_value collect(struct kri_worker *w, kr_value code, kr_value codes)
 {
     const struct kri_code *c = (const struct kri_code *)code.w;
-    if (c->builtin)
+    if (kri_is_builtin_code(c))
         return codes;
     for (kr_value l = codes; kri_is_cons(l); l = kri_cdr(l))
         if (kri_eq(kri_car(l), code))
@@ -70,17 +71,18 @@ static kr_value compile_function(struct kri_worker *w, kr_value fn)
     struct kri_native_source source = {.source = ""};
     struct build b = {.scratch.optimize = 1};
     source.codes = collected(w, kri_function_of(fn)->code, &source.count);
-    b.text = kri_native_generate(w, &source);
+    b.texts = kri_native_generate(w, &source);
     kri_scratch_begin(w, &b.scratch);
     kri_unwind_protect(w, build_and_open, &b, kri_scratch_end);
     struct kri_native_instance *n = kri_native_instance_new(w, b.module);
-    kr_value code = KRI_NIL;
-    for (size_t i = 0; i < source.count; i++)
-        code = kri_native_attach(w, n, (unsigned)i, kri_vector_of(source.codes)->at[i]);
+    kri_native_attach_copies(w, n, source.codes);
+    const struct kri_native *native = &n->native[source.count - 1]; /* FN's comes last */
+    if (!native->function->entry)
+        return fn;
     if (!kri_code_of(fn)->captures)
-        return kri_code_of(fn)->native || !((struct kri_code *)code.w)->native ? fn : n->native[source.count - 1].object;
+        return native->object;
     struct kri_function *f = (struct kri_function *)kri_make(w, KRI_CLASS_CLOSURE, 0, kri_code_of(fn)->captures + 1);
-    f->code = code;
+    f->code = native->code;
     memcpy(f->captured, kri_function_of(fn)->captured, kri_code_of(fn)->captures * sizeof(kr_value));
     return kri_value_of(f);
 }
@@ -111,9 +113,9 @@ KR_BUILTIN(compile, "compile", "(function)",
 /* The C of FN, native, as compile would make it. */
 static void print_c(struct kri_worker *w, kr_value fn, kr_value stream)
 {
-    struct kri_native_source source = {.source = ""};
-    source.codes = collected(w, kri_function_of(kri_code_of(fn)->native->twin)->code, &source.count);
-    kr_value text = kri_native_generate(w, &source);
+    struct kri_native_source source = {.source = "", .units = 1};
+    source.codes = collected(w, kri_function_of(fn)->code, &source.count);
+    kr_value text = kri_vector_of(kri_native_generate(w, &source))->at[0];
     const char *begin = (const char *)kri_string_of(text)->byte, *end = strstr(begin, "\nstatic const struct kri_native_function functions[]");
     kri_stream_write(w, stream, begin, end ? (size_t)(end - begin) : kri_length(text));
 }
@@ -179,10 +181,11 @@ static void print_machine_code(struct kri_worker *w, kr_value fn, kr_value strea
 
 void kri_native_disassemble(struct kri_worker *w, kr_value fn, kr_value stream)
 {
-    kri_disassemble(w, kri_code_of(fn)->native->twin, stream);
+    kri_disassemble(w, fn, stream);
     kri_stream_write(w, stream, "\n", 1);
     print_c(w, fn, stream);
-    print_machine_code(w, fn, stream);
+    if (!kri_is_denied(w, KR_FILES | KR_PROCESSES))
+        print_machine_code(w, fn, stream);
 }
 
 /* ---- a file ----
@@ -191,7 +194,7 @@ void kri_native_disassemble(struct kri_worker *w, kr_value fn, kr_value stream)
  * the second reading compiles all forms: functions may come before the macros that they use, as in a file that is loaded. */
 
 struct unit {
-    kr_value path, output, stream, package, text;
+    kr_value path, output, stream, package, texts;
     struct kri_fasl fasl;
     struct kri_scratch scratch;
     struct kri_native_source source;
@@ -392,7 +395,7 @@ static void read_file(struct kri_worker *w, struct unit *u, bool emit)
 static kr_value build_file(struct kri_worker *w, void *arg)
 {
     struct unit *u = arg;
-    kri_scratch_build(w, &u->scratch, u->text);
+    kri_scratch_build(w, &u->scratch, u->texts);
     if (rename(u->scratch.object, kri_path_text(u->output)) != 0)
         kri_error(w, KRI_E_OPEN_FILE, u->output, "%s", strerror(errno));
     return KRI_NIL;
@@ -427,18 +430,18 @@ static void compile_file(struct kri_worker *w, struct unit *u)
         kri_error(w, KRI_E_OPEN_FILE, u->path, "%s: %s", kri_path_text(u->path), strerror(errno));
     u->positions = w->ctx->positions;
     u->package = kri_special(w, w->vm->sym.package);
-    kri_fasl_begin(w, &u->fasl, true);
+    kri_fasl_begin(w, &u->fasl, true, NULL);
     read_file(w, u, false);
     read_file(w, u, true);
     kri_fasl_end(&u->fasl);
     progress(w, u, "top-level forms", u->forms);
-    u->source.codes = in_order(w, u->fasl.codes, &u->source.count);
+    u->source.codes = kri_fasl_codes(&u->fasl, &u->source.count);
     u->source.source = kri_path_text(u->path);
     u->source.source_size = st.st_size;
     u->source.source_time = st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec;
     u->source.image = kri_string_of(u->fasl.buffer)->byte;
     u->source.image_size = u->fasl.n;
-    u->text = kri_native_generate(w, &u->source);
+    u->texts = kri_native_generate(w, &u->source);
     progress(w, u, "functions", u->source.count);
     kri_scratch_begin(w, &u->scratch);
     /* In the output's own directory, so that it can be renamed; written under a name of its own. */
@@ -476,10 +479,4 @@ KR_BUILTIN(compile_file, "compile-file", "(file &key output verbose optimize c-o
     return unit.output;
 }
 
-KR_BUILTIN(native_load, "lisp::load-module-file", "(path)", "Load the module of native code in the shared object PATH. Returns t. Error: it is none, or of another version.")
-{
-    kri_native_load(w, kri_path_text(kri_path_string(w, argv[0])));
-    return w->vm->sym.t;
-}
-
-const struct kri_builtin *const kri_builtins_native[] = {&compile_def, &compile_file_def, &native_load_def, NULL};
+const struct kri_builtin *const kri_builtins_native[] = {&compile_def, &compile_file_def, NULL};

@@ -19,6 +19,7 @@ struct output {
     struct function *function; /* of the module */
     kr_value keep;             /* working memory */
     uint32_t pool, sites;
+    unsigned units;            /* C files */
 };
 
 struct function {
@@ -28,6 +29,8 @@ struct function {
     int link;              /* fixed parameters, if direct calls may be made by its name; else -1 */
     unsigned parameters;
     uint32_t pool, sites;
+    unsigned unit;         /* the C file that it is in */
+    unsigned declared;     /* the last unit in which it is declared, counted from 1 */
 };
 
 static void put(struct output *o, const char *format, ...)
@@ -66,9 +69,9 @@ static bool runs_once(const struct kri_code *c)
     return true;
 }
 
-static bool supported(const struct kri_code *c)
+bool kri_native_can_compile(const struct kri_code *c)
 {
-    if (c->builtin || runs_once(c))
+    if (kri_is_builtin_code(c) || runs_once(c))
         return false;
     for (uint32_t i = 0; i < c->head.length; i++)
         if (!op_supported(kri_decode_op(c->instr[i])))
@@ -78,7 +81,7 @@ static bool supported(const struct kri_code *c)
 
 static bool is_fixed(const struct kri_code *c)
 {
-    return !c->nopt && !c->nkey && !(c->flags & (KRI_CODE_KEYS | KRI_CODE_REST)) && c->nreq <= KRI_NATIVE_FIXED;
+    return !c->nopt && !c->nkey && !(c->flags & (KRI_CODE_KEYS | KRI_CODE_REST | KRI_CODE_MACRO)) && c->nreq <= KRI_NATIVE_FIXED;
 }
 
 /* ---- instructions ---- */
@@ -502,7 +505,8 @@ static void put_exits(struct output *o, const struct kri_code *c, const struct k
     }
 }
 
-static void put_handler(struct output *o, const struct kri_code *c, uint32_t at)
+/* ALONE: what was bound in the function was bound in this version of it. */
+static void put_handler(struct output *o, const struct kri_code *c, uint32_t at, bool alone)
 {
     kri_instruction i = c->instr[at];
     unsigned a = kri_decode_a(i);
@@ -512,7 +516,10 @@ static void put_handler(struct output *o, const struct kri_code *c, uint32_t at)
         put(o, "KRI_HANDLER_BINDS(b%u, K(%u), r%u);", a, kri_decode_b(i), a + 2);
         break;
     case KRI_OP_UNBIND:
-        put(o, "KRI_HANDLER_UNBINDS();");
+        if (alone)
+            put(o, "KRI_HANDLER_UNBINDS(b%u);", a);
+        else
+            put(o, "KRI_HANDLER_UNBINDS(ctx->handler);");
         break;
     case KRI_OP_CATCH:
         put(o, "KRI_HANDLER_CATCHES(h%u, KRI_HANDLER_CATCH, r%u, r%u, i%d);", a, a + 2, a, to);
@@ -576,7 +583,7 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
     } else if (kri_flow_is_call(op)) {
         put_call(o, c, i, fast && f->flags[at] & KRI_FLOW_CLEAN);
     } else if (kri_flow_is_handler(op)) {
-        put_handler(o, c, at);
+        put_handler(o, c, at, fast || kri_flow_has_entered(c));
     } else if (op == KRI_OP_CLOSURE) {
         put_closure(o, c, at);
     } else if (op == KRI_OP_LIST && kri_decode_c(i) <= CONSED_ELEMENTS) {
@@ -602,9 +609,9 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
 
 /* ---- functions ---- */
 
-static bool has_complete(const struct kri_code *c)
+static bool has_complete(const struct output *o, const struct kri_code *c)
 {
-    if (kri_flow_has_entered(c))
+    if (o->source->lean || kri_flow_has_entered(c))
         return false;
     for (uint32_t at = 0; at < c->head.length; at++)
         if (kri_flow_may_leave(kri_decode_op(c->instr[at])))
@@ -616,7 +623,8 @@ static bool has_complete(const struct kri_code *c)
 static void put_head(struct output *o, size_t j, const char *attribute, char letter)
 {
     const struct function *f = &o->function[j];
-    put(o, "static %s kr_value %c%zu(struct kri_worker *w, const kr_value *k, struct kri_native_frame *caller", attribute, letter, j);
+    put(o, "%s%s kr_value %c%zu(struct kri_worker *w, const kr_value *k, struct kri_native_frame *caller",
+        letter == 'f' && o->units > 1 ? "" : "static ", attribute, letter, j);
     if (f->code->captures)
         put(o, ", kr_value self");
     if (letter == 's')
@@ -713,15 +721,26 @@ static void put_low(struct output *o, size_t j)
     put(o, ");\n}\n");
 }
 
+/* The record is completed before calls and on slow paths. In lean code the N parameters live in it, so that it always is. */
+static void put_record(struct output *o, unsigned n)
+{
+    const char *format = o->source->lean ? "    rec.argument[%u] = r%u;\n#define r%u rec.argument[%u]\n" : ", rec.argument[%u] = r%u";
+    put(o, o->source->lean ? "#define FRAME() ((void)0)\n    rec.frame.prev = caller;\n" : "#define FRAME() (rec.frame.prev = caller");
+    for (unsigned i = 0; i < n; i++)
+        put(o, format, i, i, i, i);
+    put(o, o->source->lean ? "" : ")\n");
+}
+
 static void put_version(struct output *o, const struct kri_flow *flow, size_t j, bool complete)
 {
     const struct function *f = &o->function[j];
     const struct kri_code *c = f->code;
     unsigned n = f->parameters;
-    bool fast = !complete && has_complete(c);
+    bool fast = !complete && has_complete(o, c);
     put_head(o, j, complete ? "KRI_COLD" : f->inlined ? "inline" : "", complete ? 's' : 'f');
     put(o, "\n{\n    enum { POOL = %u, SITES = %u };\n    struct kr_context *const ctx = w->ctx; struct kr_vm *const vm = w->vm;\n", f->pool, f->sites);
-    put(o, "    struct { struct kri_native_frame frame; kr_value argument[%u]; } rec;\n", n ? n : 1);
+    put(o, "    struct { struct kri_native_frame frame; %skr_value argument[%u]; } rec;\n", o->source->lean && kri_flow_has_entered(c) ? "KRI_ACROSS " : "",
+        n ? n : 1);
     put_records(o, c);
     put_entry(o, flow, j, complete);
     for (unsigned r = 0; fast && r < c->frame; r++)
@@ -731,13 +750,13 @@ static void put_version(struct output *o, const struct kri_flow *flow, size_t j,
                 put(o, "    double d%u;\n", r);
                 break;
             }
-    put(o, "#define SELF self\n#define SYNC() %s\n#define FRAME() (rec.frame.prev = caller", fast ? "goto slow" : "SYNC_HERE()");
-    for (unsigned i = 0; i < n; i++)
-        put(o, ", rec.argument[%u] = r%u", i, i);
-    put(o, ")\n");
+    put(o, "#define SELF self\n#define SYNC() %s\n", fast ? "goto slow" : "SYNC_HERE()");
+    put_record(o, n);
     for (uint32_t at = 0; at < c->head.length; at++)
         if (flow->flags[at] & KRI_FLOW_REACHED)
             put_instruction(o, c, flow, at, j, fast);
+    for (unsigned i = 0; o->source->lean && i < n; i++)
+        put(o, "#undef r%u\n", i);
     put(o, "#undef FRAME\n#undef SYNC\n#undef SELF\n}\n");
 }
 
@@ -749,7 +768,7 @@ static void put_function(struct output *o, size_t j)
     kri_flow_analyse(o->w, &flow, c, &o->keep);
     put(o, "\n");
     put_comment(o, c->name);
-    if (has_complete(c)) {
+    if (has_complete(o, c)) {
         put_version(o, &flow, j, true);
         put_exits(o, c, &flow, j);
     }
@@ -757,69 +776,141 @@ static void put_function(struct output *o, size_t j)
     put_version(o, &flow, j, false);
 }
 
+/* ---- C files ----
+ *
+ * A large module is several units, which are compiled at the same time. What units share has external linkage, hidden in the shared object; its
+ * names begin with the source's prefix, by macros, so that the text of a function is the same in one unit or many. */
+
+static const char *prefix_of(const struct output *o) { return o->source->linked ? o->source->linked : "kri_unit_"; }
+
+static void put_unit_head(struct output *o, unsigned unit)
+{
+    if (o->source->linked)
+        put(o, "#define KRI_NATIVE_LINKED\n");
+    else if (unit > 0)
+        put(o, "#define KRI_NATIVE_UNIT\n");
+    if (o->source->lean)
+        put(o, "#define KRI_NATIVE_LEAN\n");
+    put(o, "#include \"lisp/native_code.h\"\n\n");
+    if (o->units > 1)
+        put(o, "#define sites %ssites\nextern const struct kri_native_site sites[];\n", prefix_of(o));
+    else
+        put(o, "static const struct kri_native_site sites[%u];\n", o->sites + 1);
+}
+
+static void declare(struct output *o, size_t j, unsigned unit)
+{
+    struct function *f = &o->function[j];
+    if (!f->compiled || f->declared == unit + 1)
+        return;
+    f->declared = unit + 1;
+    if (o->units > 1)
+        put(o, "#define f%zu %sf%zu\n", j, prefix_of(o), j);
+    put_head(o, j, f->inlined && o->units == 1 ? "inline" : "", 'f');
+    put(o, ";\n");
+}
+
+/* The function J and those that it calls directly. */
+static void declare_with_callees(struct output *o, size_t j, unsigned unit)
+{
+    const struct kri_code *c = o->function[j].code;
+    declare(o, j, unit);
+    for (uint32_t at = 0; at < c->head.length && o->function[j].compiled; at = kri_flow_next(c, at)) {
+        int callee = kri_decode_op(c->instr[at]) == KRI_OP_CALLG ? linked(o, c->k[kri_decode_c(c->instr[at])], kri_decode_b(c->instr[at])) : -1;
+        if (callee >= 0)
+            declare(o, (size_t)callee, unit);
+    }
+}
+
+static void put_functions(struct output *o)
+{
+    put(o, "\nstatic const struct kri_native_function functions[] = {\n");
+    for (size_t j = 0; j < o->source->count; j++) {
+        const struct function *f = &o->function[j];
+        if (f->compiled)
+            put(o, "    {f%zu, %d, %d, %u, %u, %u},\n", j, is_fixed(f->code) ? (int)f->parameters : KRI_NATIVE_ARRAY, f->code->captures != 0, f->pool,
+                (unsigned)kri_length(f->code->constants), f->sites);
+        else
+            put(o, "    {0, 0, 0, 0, 0, %u},\n", f->sites);
+    }
+    put(o, "    {0}\n};\n");
+}
+
 static void put_tables(struct output *o)
 {
     const struct kri_native_source *s = o->source;
-    put(o, "\nstatic const struct kri_native_function functions[] = {\n");
-    for (size_t j = 0; j < s->count; j++) {
-        const struct function *f = &o->function[j];
-        if (f->compiled)
-            put(o, "    {f%zu, %d, %d, %u, %u},\n", j, is_fixed(f->code) ? (int)f->parameters : KRI_NATIVE_ARRAY, f->code->captures != 0, f->pool,
-                (unsigned)kri_length(f->code->constants));
-        else
-            put(o, "    {0},\n");
-    }
-    put(o, "    {0}\n};\nstatic const struct kri_native_site sites[] = {\n");
     for (size_t j = 0; j < s->count; j++)
-        for (uint32_t at = 0; o->function[j].compiled && at <= o->function[j].code->head.length; at++)
-            put(o, "{%zu,%u},%s", j, at, at % 16 == 15 ? "\n" : "");
-    put(o, "{0}\n};\n");
+        declare(o, j, 0);
+    put_functions(o);
+    put(o, "%sconst struct kri_native_site sites[%u];\n", o->units > 1 ? "" : "static ", o->sites + 1);
     if (s->image) {
         put(o, "static const unsigned char image[] = {");
         for (size_t i = 0; i < s->image_size; i++)
             put(o, i % 32 ? "%u," : "\n%u,", s->image[i]);
         put(o, "0};\n");
     }
-    put(o, "__attribute__((visibility(\"default\"))) const struct kri_native_module kri_module = {\n"
-           "    KRI_NATIVE_MAGIC, KRI_NATIVE_ABI, %u, KRI_NATIVE_FINGERPRINT, %zu, %u, %u, %zu, functions, sites, %s, &kri_api, ",
-        (unsigned)KRI_OP_COUNT, s->count, o->sites, o->pool, s->image ? s->image_size : 0, s->image ? "image" : "0");
+    put(o, s->linked ? "const struct kri_native_module %smodule = {\n" : "__attribute__((visibility(\"default\"))) const struct kri_native_module %smodule = {\n",
+        s->linked ? s->linked : "kri_");
+    put(o, "    KRI_NATIVE_MAGIC, KRI_NATIVE_ABI, %u, KRI_NATIVE_FINGERPRINT, %zu, %u, %u, %zu, functions, sites, %s, %s, ", (unsigned)KRI_OP_COUNT, s->count,
+        o->sites, o->pool, s->image ? s->image_size : 0, s->image ? "image" : "0", s->linked ? "0" : "&kri_api");
     put(o, "\"");
     for (const char *p = s->source; *p; p++)
         put(o, *p == '"' || *p == '\\' || *p == '?' || (unsigned char)*p < 32 ? "\\%03o" : "%c", (unsigned char)*p);
     put(o, "\", %lld, %lld\n};\n", (long long)s->source_size, (long long)s->source_time);
+    if (s->linked)
+        put(o, "const struct kri_native_module *const %snative = &%smodule;\n", s->linked, s->linked);
 }
+
+static kr_value put_unit(struct output *o, unsigned unit)
+{
+    kri_text_init(&o->text);
+    put_unit_head(o, unit);
+    for (size_t j = 0; j < o->source->count; j++)
+        if (o->function[j].unit == unit)
+            declare_with_callees(o, j, unit);
+    for (size_t j = 0; j < o->source->count; j++)
+        if (o->function[j].compiled && o->function[j].unit == unit)
+            put_function(o, j);
+    if (unit == 0)
+        put_tables(o);
+    return kri_text_string(o->w, &o->text);
+}
+
+static void prepare(struct output *o, size_t j)
+{
+    struct function *f = &o->function[j];
+    f->code = (const struct kri_code *)kri_vector_of(o->source->codes)->at[j].w;
+    f->compiled = kri_native_can_compile(f->code);
+    f->parameters = kri_flow_parameters(f->code);
+    bool named = f->compiled && !f->code->captures && is_fixed(f->code) && kri_is_symbol(f->code->name);
+    f->link = named && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;
+    f->inlined = f->link >= 0 && !kri_flow_has_entered(f->code) && calls_itself(f);
+    f->pool = o->pool;
+    f->sites = o->sites;
+    if (f->compiled) {
+        o->pool += (uint32_t)kri_length(f->code->constants);
+        o->sites += f->code->head.length + 1;
+    }
+}
+
+/* So many instructions of bytecode make a unit, if the source does not say how many units there are: a second or two of the C compiler's time. */
+enum { UNIT_INSTRUCTIONS = 3000 };
 
 kr_value kri_native_generate(struct kri_worker *w, const struct kri_native_source *s)
 {
-    struct output o = {.w = w, .source = s};
-    kri_text_init(&o.text);
+    struct output o = {.w = w, .source = s, .keep = KRI_NIL};
     kr_value table = kri_value_of(kri_make(w, KRI_CLASS_BYTES, (uint32_t)(s->count * sizeof *o.function + 8), s->count * sizeof *o.function / 8 + 1));
     o.function = (struct function *)kri_string_of(table)->byte;
     o.pool = (uint32_t)(1 + 3 * s->count);
-    for (size_t j = 0; j < s->count; j++) {
-        struct function *f = &o.function[j];
-        f->code = (const struct kri_code *)kri_vector_of(s->codes)->at[j].w;
-        f->compiled = supported(f->code);
-        f->parameters = kri_flow_parameters(f->code);
-        bool named = f->compiled && !f->code->captures && is_fixed(f->code) && !(f->code->flags & KRI_CODE_MACRO) && kri_is_symbol(f->code->name);
-        f->link = named && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;
-        f->inlined = f->link >= 0 && !kri_flow_has_entered(f->code) && calls_itself(f);
-        f->pool = o.pool;
-        f->sites = o.sites;
-        if (f->compiled) {
-            o.pool += (uint32_t)kri_length(f->code->constants);
-            o.sites += f->code->head.length + 1;
-        }
+    for (size_t j = 0; j < s->count; j++)
+        prepare(&o, j);
+    o.units = s->units ? s->units : 1 + o.sites / UNIT_INSTRUCTIONS;
+    for (size_t j = 0; j < s->count; j++)
+        o.function[j].unit = (unsigned)((uint64_t)o.function[j].sites * o.units / (o.sites + 1));
+    kr_value units = kri_make_vector(w, o.units);
+    for (unsigned u = 0; u < o.units; u++) {
+        kr_value text = put_unit(&o, u);
+        kri_store(w, kri_ptr(units), &kri_vector_of(units)->at[u], text);
     }
-    put(&o, "#include \"lisp/native_code.h\"\n\nstatic const struct kri_native_site sites[];\n");
-    for (size_t j = 0; j < s->count; j++)
-        if (o.function[j].compiled) {
-            put_head(&o, j, o.function[j].inlined ? "inline" : "", 'f');
-            put(&o, ";\n");
-        }
-    for (size_t j = 0; j < s->count; j++)
-        if (o.function[j].compiled)
-            put_function(&o, j);
-    put_tables(&o);
-    return kri_text_string(w, &o.text);
+    return units;
 }

@@ -18,6 +18,8 @@
 
 /* ---- instances ---- */
 
+static void nothing(struct kri_worker *w, void *arg) { (void)w, (void)arg; }
+
 struct kri_native_instance *kri_native_instance_new(struct kri_worker *w, const struct kri_native_module *m)
 {
     struct kr_vm *vm = w->vm;
@@ -25,8 +27,13 @@ struct kri_native_instance *kri_native_instance_new(struct kri_worker *w, const 
     struct kri_native_instance *n = calloc(1, sizeof *n + m->functions * sizeof *n->native);
     if (!n)
         kri_error_memory(w, m->functions * sizeof *n->native);
-    /* Each VM that loads the module stores the same address, perhaps at once. Relaxed: before it runs the module's code, it has stored it itself. */
-    kri_store_relaxed((kri_atomic *)(void *)m->api, (size_t)&kri_native_table);
+    /* Each VM that loads the module stores the same address, perhaps at once. Relaxed, and then all threads pass the gate: the module's words do
+     * not lie behind the address of a function by which another thread comes to its code, so no data dependency orders them. What is linked in calls
+     * the runtime as it is. */
+    if (m->api)
+        kri_store_relaxed((kri_atomic *)(void *)m->api, (size_t)&kri_native_table);
+    if (vm->running)
+        kri_with_world_stopped(w, nothing, NULL);
     n->module = m;
     n->constants = k;
     kri_vector_of(k)->at[0] = kri_tag_pointer(n);
@@ -41,6 +48,14 @@ struct kri_native_instance *kri_native_instance_new(struct kri_worker *w, const 
     n->next = vm->natives;
     vm->natives = n;
     kri_unlock(&vm->lock);
+    return n;
+}
+
+struct kri_native_instance *kri_native_instance_of(struct kr_vm *vm, const struct kri_native_module *m)
+{
+    struct kri_native_instance *n = vm->natives;
+    while (n && n->module != m)
+        n = n->next;
     return n;
 }
 
@@ -60,44 +75,83 @@ static kr_value function_of(struct kri_worker *w, const struct kri_code *code)
     return kri_value_of(f);
 }
 
-/* What stands for V, a constant of bytecode, in native code: the native counterpart of code and of functions that close over nothing. */
-static kr_value native_constant(const struct kri_native_instance *n, kr_value v)
+/* A copy of C, instructions and all. */
+static struct kri_code *copy_code(struct kri_worker *w, const struct kri_code *c)
+{
+    struct kri_code *o = (struct kri_code *)kri_make(w, KRI_CLASS_CODE, c->head.length, (sizeof *o - sizeof(struct kri_cell)) / 8 + c->head.length);
+    memcpy(&o->name, &c->name, sizeof *o - sizeof(struct kri_cell) + c->head.length * sizeof *c->instr);
+    return o;
+}
+
+void kri_native_attach(struct kri_worker *w, struct kri_native_instance *n, unsigned j, kr_value code)
+{
+    struct kri_code *c = (struct kri_code *)code.w;
+    struct kri_native *native = &n->native[j];
+    struct kri_cell *k = kri_ptr(n->constants);
+    if (!native->function->entry)
+        return;
+    /* The core's forms run as bytecode: what they would touch of the native code is spread all over it. */
+    c->builtin = w->vm->running ? kri_native_enter : NULL;
+    c->native = native;
+    native->code = code;
+    native->object = function_of(w, c);
+    kri_store(w, k, (kr_value *)&native->k[1 + n->module->functions + 2 * j], native->object);
+    for (uint32_t i = 0; i < native->function->constants; i++)
+        kri_store(w, k, (kr_value *)&native->k[native->function->pool + i], c->k[i]);
+}
+
+void kri_native_activate(struct kri_native_instance *n)
+{
+    for (uint32_t j = 0; j < n->module->functions; j++)
+        if (kri_is_pointer(n->native[j].code))
+            ((struct kri_code *)n->native[j].code.w)->builtin = kri_native_enter;
+}
+
+/* What stands for V, a constant of bytecode that has been copied: the copies of code, and of functions that close over nothing. */
+static kr_value copied_constant(const struct kri_native_instance *n, kr_value codes, kr_value v)
 {
     bool function = kri_has_class(v, KRI_CLASS_COMPILED_CODE);
     if (!function && !kri_has_class(v, KRI_CLASS_CODE))
         return v;
     kr_value code = function ? kri_function_of(v)->code : v;
-    for (uint32_t j = 0; j < n->module->functions; j++) {
-        const struct kri_native *native = &n->native[j];
-        if (!kri_is_nil(native->twin) && kri_eq(kri_function_of(native->twin)->code, code))
-            return function ? native->object : native->code;
-    }
+    for (uint32_t j = 0; j < n->module->functions; j++)
+        if (kri_eq(kri_vector_of(codes)->at[j], code) && n->module->function[j].entry)
+            return function ? n->native[j].object : n->native[j].code;
     return v;
 }
 
-kr_value kri_native_attach(struct kri_worker *w, struct kri_native_instance *n, unsigned j, kr_value code)
+void kri_native_attach_copies(struct kri_worker *w, struct kri_native_instance *n, kr_value codes)
 {
-    const struct kri_code *c = (const struct kri_code *)code.w;
-    struct kri_native *native = &n->native[j];
-    struct kri_cell *k = kri_ptr(n->constants);
-    if (!native->function->entry)
-        return code;
-    struct kri_code *o = (struct kri_code *)kri_make(w, KRI_CLASS_CODE, 0, (sizeof *o - sizeof(struct kri_cell)) / 8);
-    memcpy(&o->name, &c->name, sizeof *o - sizeof(struct kri_cell));
-    o->constants = KRI_NIL;
-    o->lines = KRI_NIL;
-    o->k = NULL;
-    o->builtin = kri_native_enter;
-    o->native = native;
-    native->code = kri_value_of(o);
-    kr_value object = function_of(w, o), twin = function_of(w, c);
-    kri_store(w, k, (kr_value *)&native->k[1 + n->module->functions + 2 * j], object);
-    kri_store(w, k, (kr_value *)&native->k[2 + n->module->functions + 2 * j], twin);
-    native->object = object;
-    native->twin = twin;
-    for (uint32_t i = 0; i < native->function->constants; i++)
-        kri_store(w, k, (kr_value *)&native->k[native->function->pool + i], native_constant(n, c->k[i]));
-    return kri_value_of(o);
+    for (uint32_t j = 0; j < n->module->functions; j++) {
+        const struct kri_code *c = (const struct kri_code *)kri_vector_of(codes)->at[j].w;
+        if (!n->module->function[j].entry)
+            continue;
+        struct kri_code *copy = copy_code(w, c);
+        kr_value constants = kri_make_vector(w, kri_length(c->constants));
+        for (size_t i = 0; i < kri_length(c->constants); i++)
+            kri_store(w, kri_ptr(constants), &kri_vector_of(constants)->at[i], copied_constant(n, codes, c->k[i]));
+        kri_store(w, &copy->head, &copy->constants, constants);
+        copy->k = kri_vector_of(constants)->at;
+        kri_native_attach(w, n, j, kri_value_of(copy));
+    }
+}
+
+kr_value kri_native_twin_of(struct kri_worker *w, const struct kri_native *native)
+{
+    struct kri_native_instance *n = kri_untag_pointer(native->k[0]);
+    kr_value *place = (kr_value *)&native->k[2 + n->module->functions + 2 * native->index], twin = kri_slot(place);
+    if (!kri_is_nil(twin))
+        return twin;
+    struct kri_code *copy = copy_code(w, (const struct kri_code *)native->code.w);
+    copy->builtin = NULL;
+    copy->native = NULL;
+    twin = function_of(w, copy);
+    /* Two threads may make one each: the first is kept, the other's is as good. */
+    kri_lock(w, &w->vm->lock);
+    if (kri_is_nil(*place))
+        kri_store(w, kri_ptr(n->constants), place, twin);
+    kri_unlock(&w->vm->lock);
+    return twin;
 }
 
 /* ---- opening and loading ---- */

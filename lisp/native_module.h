@@ -16,16 +16,18 @@ void kri_native_disassemble(struct kri_worker *w, kr_value fn, kr_value stream);
 /* The end of VM. */
 void kri_native_finish(struct kr_vm *vm);
 
-/* A directory for the C compiler's files; for kri_unwind_protect. */
+/* A directory for the C compiler's files, and the compilers that run; for kri_unwind_protect. */
 struct kri_scratch {
-    char directory[PATH_MAX], header_directory[PATH_MAX + 16], header[PATH_MAX + 32];
-    char c_file[PATH_MAX + 16], object[PATH_MAX + 16], log[PATH_MAX + 16];
-    int optimize; /* -O */
+    char directory[PATH_MAX], object[PATH_MAX + 32];
+    int optimize;   /* -O */
+    unsigned units; /* C files */
+    struct kri_compilers *compilers;
+    void (*progress)(struct kri_worker *w, struct kri_scratch *s, unsigned done); /* so many units are compiled; NULL: nobody wants to know */
 };
 void kri_scratch_begin(struct kri_worker *w, struct kri_scratch *s);
 void kri_scratch_end(struct kri_worker *w, void *scratch);
-/* C TEXT to s->object; raises what the compiler says. */
-void kri_scratch_build(struct kri_worker *w, const struct kri_scratch *s, kr_value text);
+/* The C files TEXTS (a vector) to s->object, by as many compilers at a time as there are processors; raises what a compiler says. */
+void kri_scratch_build(struct kri_worker *w, struct kri_scratch *s, kr_value texts);
 
 extern const struct kri_builtin *const kri_builtins_native[];
 

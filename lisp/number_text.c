@@ -57,7 +57,7 @@ size_t kri_print_float(struct kr_vm *vm, double d, bool shortest, char buffer[64
 {
     (void)vm;
     if (isnan(d))
-        strcpy(buffer, signbit(d) ? "-nan" : "nan");
+        strcpy(buffer, "-nan"); /* whatever sign the processor gave it: kri_float_value_slow */
     else if (isinf(d))
         strcpy(buffer, d < 0 ? "-inf" : "inf");
     else if (d == 0)

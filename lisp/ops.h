@@ -3,7 +3,9 @@
  *
  * The macros expect of the tier: R(n) a register, NEXT, which ends the instruction (each fast path ends with its own, since a join would
  * cost the loop a test of what is known already), and before what may collect, raise or call SYNC() or SYNC_HERE(). SYNC() stands where nothing
- * has been done yet that must not be done twice: native code's fast version leaves there for the complete one, which does the instruction anew. */
+ * has been done yet that must not be done twice: native code's fast version leaves there for the complete one, which does the instruction anew.
+ *
+ * KRI_NATIVE_LEAN: the core library's native code, which is to be small, has in line what it does often; floats and elements of vectors are functions'. */
 #ifndef KRI_LISP_OPS_H
 #define KRI_LISP_OPS_H
 
@@ -165,6 +167,10 @@ __attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, 
         R(a) = slow(w, x_, y_);                                                                    \
     } while (0)
 
+#ifdef KRI_NATIVE_LEAN
+#define KRI_FLOAT_ARITH(a, op)
+#define KRI_BOTH_FLOATS false
+#else
 #define KRI_FLOAT_ARITH(a, op)                                                                     \
     if (KRI_LIKELY(kri_is_flonum(x_) && kri_is_flonum(y_))) {                                      \
         kr_value f_ = kri_flonum_try(kri_flonum_value(x_) op kri_flonum_value(y_));                \
@@ -177,6 +183,8 @@ __attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, 
             NEXT;                                                                                  \
         }                                                                                          \
     }
+#define KRI_BOTH_FLOATS (kri_is_flonum(x_) && kri_is_flonum(y_))
+#endif
 
 #define KRI_ARITH_MUL(a, x, y)                                                                     \
     do {                                                                                           \
@@ -283,7 +291,7 @@ __attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, 
             NEXT;                                                                                  \
         }                                                                                          \
         bool t_;                                                                                   \
-        if (kri_is_flonum(x_) && kri_is_flonum(y_)) {                                              \
+        if (KRI_BOTH_FLOATS) {                                                               \
             t_ = kri_flonum_value(x_) op kri_flonum_value(y_);                                     \
         } else {                                                                                   \
             SYNC();                                                                                \
@@ -336,6 +344,20 @@ __attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, 
         R(a) = kri_op_length(w, x_);                                                            \
     } while (0)
 
+#ifdef KRI_NATIVE_LEAN
+#define KRI_AREF(a, x, y)                   \
+    do {                                    \
+        kr_value x_ = (x), y_ = (y);        \
+        SYNC();                             \
+        R(a) = kri_op_aref(w, x_, y_);      \
+    } while (0)
+#define KRI_ASET(v, x, y)                   \
+    do {                                    \
+        kr_value v_ = (v), x_ = (x), y_ = (y); \
+        SYNC();                             \
+        kri_op_aset(w, x_, y_, v_);         \
+    } while (0)
+#else
 #define KRI_AREF(a, x, y)                                                                       \
     do {                                                                                        \
         kr_value x_ = (x), y_ = (y);                                                            \
@@ -393,5 +415,6 @@ __attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, 
         SYNC();                                                                                 \
         kri_op_aset(w, x_, y_, v_);                                                               \
     } while (0)
+#endif
 
 #endif

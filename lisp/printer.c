@@ -54,7 +54,7 @@ static bool is_a(struct printer *p, kr_value v, unsigned cls)
 /* ---- symbols ---- */
 
 /* Characters that force bars round a name; lower-case letters are tested apart. */
-static bool is_delimiter(int c) { return c <= ' ' || c == 127 || strchr("()\"';`,|\\:#", c) != NULL; }
+static bool is_delimiter(int c) { return c <= ' ' || c == 127 || strchr("()[]\"';`,|\\:#", c) != NULL; }
 
 static bool needs_bars(struct printer *p, const char *s, size_t n, bool keyword)
 {
@@ -442,7 +442,7 @@ static void print_native(struct printer *p, kr_value v)
         print_string(p, kri_string_of(name)->byte, kri_length(name));
         return;
     }
-    if ((p->as_object || p->as_structure) && (c->cls >= KRI_CLASS_BUILTIN_COUNT || c->cls == KRI_CLASS_ARRAY) &&
+    if ((p->as_object || p->as_structure) && (c->cls >= KRI_CLASS_BUILTIN_COUNT || c->cls == KRI_CLASS_ARRAY || c->cls == KRI_CLASS_PROPERTIED_OBJECT) &&
         p->vm->classes[c->cls].element == KRI_ELEMENT_NONE) {
         print_slots(p, v);
         return;
@@ -777,137 +777,6 @@ void kri_print_unreadable(struct kri_worker *w, kr_value v, kr_value stream, int
     hand_over(&p);
 }
 
-/* ---- pretty printing ---- */
-
-/* Forms whose first N arguments stay on the head's line; what follows is indented as a body. */
-static int distinguished(struct printer *p, kr_value head)
-{
-    static const struct {
-        const char *name;
-        int n;
-    } forms[] = {{"DEFUN", 2}, {"DEFMACRO", 2}, {"DEFMETHOD", 1}, {"DEFCLASS", 1}, {"DEFVAR", 2}, {"DEFPARAMETER", 2}, {"DEFCONSTANT", 2},
-                 {"LAMBDA", 1}, {"LAMBDA-CLOSURE", 4}, {"MACRO", 1}, {"LET", 1}, {"LET*", 1}, {"DO", 2}, {"DOLIST", 1}, {"DOTIMES", 1}, {"WHEN", 1},
-                 {"UNLESS", 1}, {"IF", 1}, {"WHILE", 1}, {"UNTIL", 1}, {"CASE", 1}, {"BLOCK", 1}, {"CATCH", 1}, {"FLET", 1}, {"LABELS", 1},
-                 {"WITH-OPEN-FILE", 1}, {"UNWIND-PROTECT", 1}, {"MULTIPLE-VALUE-BIND", 2}, {"EVAL-WHEN", 1}, {"SETQ", 1}, {"SETF", 1}};
-    if (!kri_is_symbol(head))
-        return -1;
-    const char *name = (const char *)kri_string_of(kri_symbol_of(p->vm, head)->pname)->byte;
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (strcmp(forms[i].name, name) == 0)
-            return forms[i].n;
-    return -1;
-}
-
-static void new_line(struct printer *p, int column)
-{
-    hand_over(p);
-    put(p, '\n');
-    while (column-- > 0)
-        put(p, ' ');
-}
-
-/* V as text, if it fits in WIDTH columns; the text is appended then. */
-static bool print_flat(struct printer *p, kr_value v, int width)
-{
-    struct kri_text *out = p->out, flat;
-    kri_text_init(&flat);
-    intptr_t depth = p->depth;
-    kr_value stream = p->stream;
-    p->out = &flat;
-    p->stream = KRI_NIL;
-    print(p, v);
-    p->out = out;
-    p->stream = stream;
-    p->depth = depth;
-    if ((intptr_t)flat.n > width || memchr(flat.p, '\n', flat.n))
-        return false;
-    put_n(p, flat.p, flat.n);
-    return true;
-}
-
-/* More conses than would fit on a line: do not even try. */
-static bool is_large(kr_value v)
-{
-    kr_value todo[64];
-    int n = 0, conses = 0;
-    todo[n++] = v;
-    while (n > 0)
-        for (v = todo[--n]; kri_is_cons(v); v = kri_cdr(v)) {
-            if (++conses > 200)
-                return true;
-            if (n < 64 && kri_is_cons(kri_car(v)))
-                todo[n++] = kri_car(v);
-        }
-    return false;
-}
-
-static void pretty(struct printer *p, kr_value v, int column, int width)
-{
-    if (kri_native_exhausted(p->w))
-        longjmp(p->shallow, 1); /* past frames of this file only, which hold nothing */
-    if (!kri_is_cons(v)) {
-        print(p, v);
-        return;
-    }
-    if (!is_large(v) && print_flat(p, v, width - column))
-        return;
-    kr_value head = kri_car(v), rest = kri_cdr(v);
-    if (kri_is_cons(rest) && kri_is_nil(kri_cdr(rest)) && (kri_eq(head, p->vm->sym.quote) || kri_eq(head, p->vm->sym.function))) {
-        bool quote = kri_eq(head, p->vm->sym.quote);
-        puts_(p, quote ? "'" : "#'");
-        pretty(p, kri_car(rest), column + (quote ? 1 : 2), width);
-        return;
-    }
-    put(p, '(');
-    p->depth++;
-    int kept = distinguished(p, head), indent = column + (kept >= 0 ? 2 : 1);
-    size_t before = p->out->n;
-    pretty(p, head, column + 1, width);
-    if (kept < 0 && kri_is_symbol(head) && kri_is_cons(rest)) { /* a call: arguments below each other */
-        int head_width = (int)(p->out->n - before);
-        if (head_width < 16) {
-            put(p, ' ');
-            indent = column + head_width + 2;
-            pretty(p, kri_car(rest), indent, width);
-            rest = kri_cdr(rest);
-        } else {
-            indent = column + 2;
-        }
-    }
-    for (int at = column + 1 + (int)(p->out->n - before); kept > 0 && kri_is_cons(rest); kept--, rest = kri_cdr(rest)) {
-        put(p, ' ');
-        size_t from = p->out->n;
-        pretty(p, kri_car(rest), at + 1, width);
-        at += 1 + (int)(p->out->n - from);
-    }
-    for (; kri_is_cons(rest); rest = kri_cdr(rest)) {
-        kri_poll(p->w); /* a circular list ends by an interrupt only */
-        new_line(p, indent);
-        pretty(p, kri_car(rest), indent, width);
-    }
-    if (!kri_is_nil(rest)) {
-        puts_(p, " . ");
-        print(p, rest);
-    }
-    p->depth--;
-    put(p, ')');
-}
-
-void kri_pprint(struct kri_worker *w, kr_value v, kr_value stream, int column, int width)
-{
-    struct printer p;
-    struct kri_text out;
-    kri_text_init(&out);
-    setup(&p, w, &out, kri_output_stream(w, stream), true);
-    if (setjmp(p.shallow))
-        too_deep(&p);
-    if (p.circle) /* labels must be printed once, so nothing is tried on one line first */
-        print_root(&p, v);
-    else
-        pretty(&p, v, column, width);
-    hand_over(&p);
-}
-
 void kri_printer_init(struct kri_worker *w)
 {
     const struct kri_symbols *sym = &w->vm->sym;
@@ -976,17 +845,6 @@ KR_BUILTIN(write_, "write", "(obj &key stream escape length level circle base ca
     return argv[0];
 }
 
-KR_BUILTIN(pprint, "pprint", "(obj &optional stream (tab 0) (platen 75))",
-           "Print OBJ on STREAM with line breaks and indentation, its first line at column TAB, lines up to PLATEN columns "
-           "long, and a newline. Returns nil.")
-{
-    kr_value stream = kri_output_stream(w, stream_arg(argc, argv, 1));
-    intptr_t tab = argc > 2 ? kri_arg_natural(w, argv, 2) : 0, platen = argc > 3 ? kri_arg_natural(w, argv, 3) : 75;
-    kri_pprint(w, argv[0], stream, (int)(tab < 1000 ? tab : 1000), (int)(platen < 10000 ? platen : 10000));
-    kri_stream_putc(w, stream, '\n');
-    return KRI_NIL;
-}
-
 KR_BUILTIN(prin1_to_string, "prin1-to-string", "(obj &optional size)", "The string that prin1 would print for OBJ. SIZE is ignored.")
 {
     return kri_print_to_string(w, argv[0], true);
@@ -1011,5 +869,5 @@ KR_BUILTIN(print_unreadable, "lisp::%prin1-object", "(object &optional stream &r
 }
 
 const struct kri_builtin *const kri_builtins_printer[] = {
-    &prin1_def, &princ_def, &print_def, &write__def, &pprint_def, &prin1_to_string_def, &princ_to_string_def, &print_cut_def, &print_unreadable_def, NULL,
+    &prin1_def, &princ_def, &print_def, &write__def, &prin1_to_string_def, &princ_to_string_def, &print_cut_def, &print_unreadable_def, NULL,
 };

@@ -12,7 +12,5 @@ void kri_print_text(struct kri_worker *w, struct kri_text *t, kr_value v, bool e
 kr_value kri_print_cut(struct kri_worker *w, kr_value v, size_t most);
 /* #<class #Xaddress name extra ..>, the extras by princ. */
 void kri_print_unreadable(struct kri_worker *w, kr_value v, kr_value stream, int extras, const kr_value *extra);
-/* With line breaks and indentation, from column COLUMN on and up to WIDTH. */
-void kri_pprint(struct kri_worker *w, kr_value v, kr_value stream, int column, int width);
 
 #endif

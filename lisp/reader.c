@@ -311,7 +311,10 @@ struct kri_positions {
     size_t size, count;
     unsigned form_line;
     unsigned unclosed_line;  /* where a list began that the end of the file closed, or 0 */
+    unsigned stray_line;     /* of a closing parenthesis without an open one before the form, or 0 */
     bool frozen;
+    const kr_value *base;    /* the frame that loads, and the native one */
+    const void *native;
 };
 
 void kri_positions_begin(struct kri_worker *w)
@@ -320,6 +323,8 @@ void kri_positions_begin(struct kri_worker *w)
     if (!p)
         kri_error_memory(w, sizeof *p);
     p->prev = w->ctx->positions;
+    p->base = w->ctx->base;
+    p->native = w->ctx->native;
     w->ctx->positions = p;
 }
 
@@ -333,6 +338,13 @@ void kri_positions_end(struct kri_worker *w)
     free(p);
 }
 
+unsigned kri_positions_stray_line(struct kri_worker *w) { return w->ctx->positions ? w->ctx->positions->stray_line : 0; }
+bool kri_positions_frame(struct kri_worker *w, const kr_value *base, const void *native)
+{
+    const struct kri_positions *p = w->ctx->positions;
+    return p && p->base == base && p->native == native;
+}
+bool kri_positions_frozen(struct kri_worker *w) { return w->ctx->positions && w->ctx->positions->frozen; }
 unsigned kri_positions_unclosed_line(struct kri_worker *w) { return w->ctx->positions ? w->ctx->positions->unclosed_line : 0; }
 
 static struct place *position_place(struct place *at, size_t size, uintptr_t cons)
@@ -393,12 +405,9 @@ kr_value kri_reader_list(struct reader *r, int close)
     for (;;) {
         int c = kri_reader_skip_space(r);
         if (c < 0) {
-            if (r->closes_at_end) {
-                if (w->ctx->positions)
-                    w->ctx->positions->unclosed_line = line; /* of the outermost list in the end */
-                break;
-            }
-            kri_reader_end_error(r, "end of input in a list that began here", line);
+            if (w->ctx->positions)
+                w->ctx->positions->unclosed_line = line; /* of the outermost list in the end */
+            break;
         }
         if (c == close)
             break;
@@ -412,7 +421,7 @@ kr_value kri_reader_list(struct reader *r, int close)
             do
                 c = kri_reader_skip_space(r);
             while (c >= 0 && c != close && kri_eq(kri_reader_item(r, c), NO_ITEM));
-            if (c != close && !(c < 0 && r->closes_at_end))
+            if (c != close && c >= 0)
                 kri_reader_error(r, KRI_E_ILLEGAL_DELIMITER, v, "more than one object after a dot");
             if (kri_is_nil(tail))
                 head = v;
@@ -435,17 +444,13 @@ kr_value kri_reader_list(struct reader *r, int close)
 static kr_value read_string(struct reader *r, int delimiter)
 {
     struct kri_text *text = &r->text;
-    unsigned line = r->line;
     bool escape = false, done = false;
     text->n = 0;
     while (!done) {
         if (text->n == text->cap)
             kri_text_reserve(r->w, text, text->cap);
-        if (!kri_reader_fill(r)) {
-            if (r->closes_at_end)
-                break;
-            kri_reader_end_error(r, "end of input in a string that began here", line);
-        }
+        if (!kri_reader_fill(r))
+            break;
         struct kri_stream *st = r->st;
         while (st->pos < st->end && text->n < text->cap) {
             int c = st->bytes[st->pos++];
@@ -630,6 +635,8 @@ kr_value kri_reader_native(struct reader *r, enum native n, int c, int number)
     switch (n) {
     case NATIVE_LIST: return kri_reader_list(r, ')');
     case NATIVE_CLOSE: return CLOSE;
+    case NATIVE_SUBSCRIPTS: return kri_cons(r->w, r->vm->sym.aref, kri_reader_list(r, ']'));
+    case NATIVE_END_SUBSCRIPTS: return NO_ITEM;
     case NATIVE_QUOTE: {
         unsigned line = r->line;
         kr_value form = kri_list(w, 2, r->vm->sym.quote, kri_reader_object(r));
@@ -757,11 +764,8 @@ kr_value kri_reader_dispatch(struct reader *r, kr_value table)
     int c;
     for (; (c = kri_reader_get(r)) >= '0' && c <= '9'; number = number > 100000000 ? number : (number < 0 ? 0 : number * 10) + c - '0') {
     }
-    if (c < 0) {
-        if (r->closes_at_end)
-            return NO_ITEM;
-        kri_reader_end_error(r, "end of input after #", 0);
-    }
+    if (c < 0)
+        return NO_ITEM;
     if (number > INT_MAX)
         kri_reader_error(r, KRI_E_SHARP_MACRO, kri_integer(r->w, number), "a number too large");
     int upper = c >= 'a' && c <= 'z' ? c - 32 : c;
@@ -863,7 +867,6 @@ void kri_reader_setup(struct reader *r, struct kri_worker *w, kr_value stream, i
         r->own.line = 1;
         r->st = &r->own;
     }
-    r->closes_at_end = !r->user && (r->st->kind == KRI_STREAM_STRING || (w->ctx->positions && !w->ctx->positions->frozen));
     kr_value base = kri_special(w, vm->sym.read_base);
     r->base = kri_is_fixnum(base) && kri_fixnum_value(base) >= 2 && kri_fixnum_value(base) <= 36 ? (int)kri_fixnum_value(base) : 10;
     kri_text_init(&r->text);
@@ -908,8 +911,14 @@ static kr_value read_one(struct kri_worker *w, kr_value stream, bool eof_error, 
         if (w->ctx->positions && w->ctx->positions->form_line == 0)
             w->ctx->positions->form_line = r.line;
         kr_value v = kri_reader_item(&r, c);
-        if (kri_eq(v, CLOSE))
-            continue; /* a stray parenthesis */
+        if (kri_eq(v, CLOSE)) { /* a stray parenthesis */
+            struct kri_positions *p = w->ctx->positions;
+            if (p && !p->frozen) {
+                p->stray_line = r.line;
+                p->form_line = 0;
+            }
+            continue;
+        }
         if (kri_eq(v, NO_ITEM))
             v = KRI_NIL;
         else if (kri_eq(v, DOT))
@@ -935,7 +944,6 @@ kr_value kri_read_delimited(struct kri_worker *w, kr_value stream, int delimiter
 {
     struct reader r;
     kri_reader_setup(&r, w, stream, delimiter);
-    r.closes_at_end = false;
     if (setjmp(r.shallow))
         kri_reader_too_deep(&r);
     if (r.st)

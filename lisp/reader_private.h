@@ -12,7 +12,8 @@
 #include "lisp/package.h"
 #include "lisp/reader.h"
 
-enum syntax { CONSTITUENT, WHITE, TERMINATING, NONTERMINATING, SINGLE_ESCAPE, MULTIPLE_ESCAPE, ILLEGAL };
+/* The numbers are EusLisp's: programs look into the slot syntax. */
+enum syntax { ILLEGAL, WHITE, CONSTITUENT = 4, SINGLE_ESCAPE, MULTIPLE_ESCAPE, TERMINATING, NONTERMINATING };
 
 /* The standard macros: NATIVE(enumerator, character, dispatched, "lisp name", "what it reads"). */
 #define NATIVES                                                                                                         \
@@ -24,6 +25,8 @@ enum syntax { CONSTITUENT, WHITE, TERMINATING, NONTERMINATING, SINGLE_ESCAPE, MU
     NATIVE(BACKQUOTE, '`', 0, "lisp::read-backquote", "`form, expanded to list, cons and append forms")                 \
     NATIVE(COMMA, ',', 0, "lisp::read-comma", ",form and ,@form within a backquote")                                    \
     NATIVE(SHARP, '#', 0, "lisp::read-sharp", "an object of # syntax")                                                  \
+    NATIVE(SUBSCRIPTS, '[', 0, "lisp::read-aref", "[i j] as (aref i j), what the infix reader makes of a[i j]")             \
+    NATIVE(END_SUBSCRIPTS, ']', 0, "lisp::read-close-bracket", "nothing: a closing bracket without an open one is skipped")   \
     NATIVE(INFIX, '%', 0, "lisp::infix2prefix", "%(a + b) as (+ a b)")                                                  \
     NATIVE(FUNCTION, '\'', 1, "lisp::read-function", "#'name as (function name)")                                       \
     NATIVE(VECTOR, '(', 1, "lisp::read-vector", "#(a b), or #n(a b) of length n")                                       \
@@ -91,7 +94,6 @@ struct reader {
     bool unresolved;         /* such a record was handed out */
     bool data;               /* inf and nan are numbers, as they are printed; in a program's source they are symbols */
     bool suppress;           /* skipping a form under #+ or #- */
-    bool closes_at_end;      /* a string, or a file being loaded: an open list ends with it */
     bool user;               /* a user-made stream */
     unsigned line;           /* of the item being read */
     kr_value state;          /* the *reader-state* this read continues, or NIL */

@@ -38,9 +38,10 @@ static kr_value standard_readtable(struct kri_worker *w)
     kri_store(w, &t->head, &t->dispatch, dispatch);
     kri_store(w, &t->head, &t->readcase, w->vm->sym.k_upcase);
     memset(s, ILLEGAL, 32);
+    memset(s + 32, CONSTITUENT, 256 - 32);
     s[127] = ILLEGAL;
     set_syntax(s, " \t\n\v\f\r", WHITE);
-    set_syntax(s, "()\"';`,", TERMINATING);
+    set_syntax(s, "()\"';`,[]", TERMINATING);
     set_syntax(s, "#%", NONTERMINATING);
     set_syntax(s, "\\", SINGLE_ESCAPE);
     set_syntax(s, "|", MULTIPLE_ESCAPE);

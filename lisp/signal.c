@@ -6,8 +6,8 @@
  *
  * Note [signal handler]
  * The handler touches the table's atomics and a worker's, nothing else. It counts itself in `busy`: who takes a worker away stores
- * another one (or none) in the entry first and then waits until nobody is busy. Both are full-order, so a handler that still saw the
- * old worker is seen. */
+ * another one (or none) in the entry first and then waits until nobody is busy, by adding nothing to the count: the handler that still saw the
+ * old worker counted itself before, and is seen (Note [orders], runtime/atomic.h). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -7,6 +7,7 @@
 #ifndef KRI_LISP_UNIX_H
 #define KRI_LISP_UNIX_H
 
+#include <sys/types.h>
 #include "lisp/vm.h"
 
 /* Keep ERROR, an errno, for unix:errno. Returns minus ERROR, or -1 (EusLisp gives only that for some functions), as Lisp's number. */
@@ -40,6 +41,16 @@ int kri_fork(struct kri_worker *w);
 /* In the child: there are no children yet. In the parent: one was made that belongs to the program. lisp/builtin_process.c */
 void kri_children_after_fork(void);
 void kri_children_forked(void);
+/* Programs that Karakuri runs for itself and waits for. Each leads a process group of its own. May be called outside the gate. */
+struct kri_child {
+    pid_t pid;
+    int pidfd;  /* readable when it has ended; -1 where there are none */
+    int status; /* as waitpid tells it */
+};
+/* Run ARGV with descriptors INPUT and OUTPUT, the latter for errors too. 0 or an errno. Whoever starts a child looks at it until it has ended. */
+int kri_child_start(char **argv, int input, int output, struct kri_child *child);
+/* 0 if CHILD has ended, which is so once; EAGAIN if it runs; else an errno. */
+int kri_child_look(struct kri_child *child);
 /* In the child: signals go to W, the only worker; its thread takes them. lisp/signal.c */
 void kri_signals_after_fork(struct kri_worker *w);
 /* A process is about to run another program: what this one ignores for its own sake is not ignored there. And the reverse. */

@@ -230,7 +230,7 @@ call_generic:
         }
         struct kri_code *code = kri_code_of(call_fn);
         kr_value *argv = call_frame + KRI_FRAME_LINK;
-        if (code->builtin) {
+        if (code->builtin && KRI_LIKELY(!(code->flags & KRI_CODE_MACRO) || !code->native)) { /* a macro's expander may be native code */
             SYNC();
             w->callee = call_fn;
             if (KRI_UNLIKELY(call_argc < code->nreq || (code->max >= 0 && call_argc > code->max)) && !code->native)
@@ -299,9 +299,17 @@ call_apply: {
     SYNC();
     ctx->top = argv + call_argc;
     w->callee = kri_symbol_function(vm, vm->sym.apply);
+    kr_value list = argv[call_argc - 1], l;
+    kr_value *to = argv + call_argc - 1, *room = (kr_value *)kri_load_relaxed(&w->lisp_limit); /* 0: a request waits */
+    for (l = list; to < room && kri_is_cons(l); l = kri_slot(&kri_cons_of(l)->cdr))
+        *to++ = kri_slot(&kri_cons_of(l)->car);
+    if (!kri_is_cons(l) && room) {
+        call_argc = (int)(to - argv);
+        ctx->top = NULL;
+        goto call_generic;
+    }
     size_t n = 0;
-    kr_value list = argv[call_argc - 1];
-    for (kr_value l = list; kri_is_cons(l); l = kri_cdr(l))
+    for (l = list; kri_is_cons(l); l = kri_slot(&kri_cons_of(l)->cdr))
         if (++n > vm->stack_limit_words)
             kri_error(w, KRI_E_CIRCULAR, list, "or more arguments than the stack holds");
     if ((uintptr_t)(argv + call_argc + n) > kri_load_relaxed(&w->lisp_limit)) {

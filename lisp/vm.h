@@ -144,6 +144,7 @@ void kri_disassemble(struct kri_worker *w, kr_value fn, kr_value stream);
 struct kri_compiler;
 /* The form that a compilation is at. */
 kr_value kri_compiler_form(const struct kri_compiler *c);
+unsigned kri_compiler_line(const struct kri_compiler *c); /* of that form; 0: not known */
 /* Expand a macro call once; *EXPANDED says whether FORM was one. */
 kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded);
 
@@ -278,6 +279,8 @@ bool kri_is_integer(kr_value v);                             /* fixnum or bignum
 double kri_to_double(struct kri_worker *w, kr_value v);      /* any real number */
 bool kri_eql(kr_value a, kr_value b);                        /* eq, or equal numbers of one type */
 bool kri_equal(struct kri_worker *w, kr_value a, kr_value b);
+/* Are instances of class index CLS compared and copied slot by slot? Then *SLOTS says how many they have. */
+bool kri_has_parts(struct kri_worker *w, unsigned cls, size_t *slots);
 uintptr_t kri_sxhash(struct kri_worker *w, kr_value v);      /* equal values hash alike */
 /* The bytes of a number as the printer writes it, into BUFFER; returns the length needed. Bignums may be long. */
 size_t kri_print_float(struct kr_vm *vm, double d, bool shortest, char buffer[64]);

@@ -1,7 +1,12 @@
 /* atomic.h -- every atomic access of Karakuri, over libatomic_ops, with the order in the name.
  * Nothing else includes atomic_ops.h. Under the thread sanitizer, which understands only the
  * compiler's own intrinsics and no fences, the same names map to those intrinsics; so they do where there is no atomic_ops.h, as when a
- * robot's program compiles Lisp functions with a bare gcc. */
+ * robot's program compiles Lisp functions with a bare gcc.
+ *
+ * Note [orders]. A read-modify-write (kri_cas, kri_fetch_add, kri_set_bits, kri_clear_bits, kri_exchange) acquires and releases, and no
+ * more: on aarch64 a later access to another word may pass its store. Where a thread must be seen before it looks, or seen here
+ * before it is seen there, a kri_fence stands between. kri_fetch_add(p, 0) is how to read a word that others change by read-modify-writes so
+ * that one of the two surely sees the other. doc/memory-orders.md lists every pair, doc/orders.pml checks them. */
 #ifndef KRI_RUNTIME_ATOMIC_H
 #define KRI_RUNTIME_ATOMIC_H
 
@@ -27,11 +32,11 @@ static inline void kri_store_relaxed(volatile kri_atomic *p, size_t v) { __atomi
 static inline void kri_store_release(volatile kri_atomic *p, size_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline bool kri_cas(volatile kri_atomic *p, size_t old, size_t v)
 {
-    return __atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return __atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
-static inline size_t kri_fetch_add(volatile kri_atomic *p, size_t n) { return __atomic_fetch_add(p, n, __ATOMIC_SEQ_CST); }
-static inline void kri_set_bits(volatile kri_atomic *p, size_t bits) { (void)__atomic_fetch_or(p, bits, __ATOMIC_SEQ_CST); }
-static inline void kri_clear_bits(volatile kri_atomic *p, size_t bits) { (void)__atomic_fetch_and(p, ~bits, __ATOMIC_SEQ_CST); }
+static inline size_t kri_fetch_add(volatile kri_atomic *p, size_t n) { return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL); }
+static inline void kri_set_bits(volatile kri_atomic *p, size_t bits) { (void)__atomic_fetch_or(p, bits, __ATOMIC_ACQ_REL); }
+static inline void kri_clear_bits(volatile kri_atomic *p, size_t bits) { (void)__atomic_fetch_and(p, ~bits, __ATOMIC_ACQ_REL); }
 #ifdef KRI_TSAN
 /* The sanitizer knows no fences: a sequentially consistent read-modify-write of one shared word (gate.c). */
 extern kri_atomic kri_fence_word;
@@ -55,6 +60,7 @@ static inline size_t kri_load_relaxed(const volatile kri_atomic *p) { return AO_
 static inline size_t kri_load_acquire(const volatile kri_atomic *p) { return AO_load_acquire(p); }
 static inline void kri_store_relaxed(volatile kri_atomic *p, size_t v) { AO_store(p, v); }
 static inline void kri_store_release(volatile kri_atomic *p, size_t v) { AO_store_release(p, v); }
+/* "Full" is more than the name says on no machine but x86: Note [orders]. */
 static inline bool kri_cas(volatile kri_atomic *p, size_t old, size_t v) { return AO_compare_and_swap_full(p, old, v) != 0; }
 static inline size_t kri_fetch_add(volatile kri_atomic *p, size_t n) { return AO_fetch_and_add_full(p, n); }
 static inline void kri_set_bits(volatile kri_atomic *p, size_t bits) { AO_or_full(p, bits); }

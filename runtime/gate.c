@@ -14,7 +14,7 @@
  *   G3  A limit that is not poisoned while a request waits gets poisoned before its owner runs on: Note [requests].
  *
  * Note [requests]
- * A requester sets a bit of `requests` (a full barrier) and then poisons both limits. The owner, when it changes a limit,
+ * A requester sets a bit of `requests`, fences, and then poisons both limits. The owner, when it changes a limit,
  * stores it, fences and reads `requests` again; a bit that it finds makes it poison the limit itself. Either the owner's read
  * comes after the bit was set, and it poisons; or before, then its store of the limit precedes the requester's poison.
  * A poison may come late, when its bit has been served: the owner takes the slow path once for nothing. The owner clears a
@@ -161,10 +161,11 @@ static inline void poison(struct kri_worker *w)
 void kri_request(struct kri_worker *w, enum kri_request what)
 {
     kri_set_bits(&w->requests, what);
+    kri_fence(); /* pairs with that in recheck */
     poison(w);
 }
 
-/* Owner: look again for requests after a limit was stored. Note [requests]. */
+/* Owner: look again for requests after a limit was stored. The fence pairs with that in kri_request. Note [requests]. */
 static inline void recheck(struct kri_worker *w)
 {
     kri_fence();
@@ -241,7 +242,7 @@ KRI_NOINLINE void kri_gate_yield(struct kri_worker *w)
 {
     assert(kri_inside(w));
     take_request(w, KRI_REQUEST_STOP);
-    /* The bit is gone first, the flag read after it (take_request is a full barrier): a writer that comes later sets it again. */
+    /* The bit is gone first, the flag read after it: by its acquire the writer's flag is seen with it; a writer that comes later sets it again. */
     if (kri_load_relaxed(&w->heap->gate->writer))
         KRI_SPILLED_CALL(yield_spilled(w));
 }

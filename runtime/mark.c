@@ -181,6 +181,8 @@ static void publish(struct kri_mark_state *s, struct block *b)
     pthread_mutex_unlock(&s->pool_lock);
     /* After the block is in the list: who counts it finds it. */
     kri_fetch_add(&s->work, WORK_BLOCK);
+    kri_fence(); /* one that goes to sleep counts itself and then compares `work`, which the system does behind a barrier: it finds
+                  * the block, or we find it */
     if (kri_load_relaxed(&s->sleepers))
         kri_futex_wake(&s->work, 1);
 }
@@ -571,7 +573,7 @@ static bool join_crew(struct kri_mark_state *s)
     return true;
 }
 
-/* A full barrier: what the helper marked is seen by the collector, which loads crew with acquire. */
+/* A release: what the helper marked is seen by the collector, which loads crew with acquire. */
 static void leave_crew(struct kri_mark_state *s)
 {
     if (kri_fetch_add(&s->crew, (size_t)-1) == 1)
@@ -613,7 +615,7 @@ static void *helper_main(void *arg)
     if (s->has_cores)
         sched_setaffinity(0, sizeof s->cores, &s->cores); /* if they are no longer ours, it stays where its creator is */
     while (!kri_load_acquire(&s->quit)) {
-        /* Acquire: pairs with the full barrier in call_helpers; the crew is open then, or closed again. */
+        /* Acquire: pairs with the release in call_helpers; the crew is open then, or closed again. */
         size_t call = kri_load_acquire(&s->call);
         if (call == seen) {
             kri_futex_wait(&s->call, call);

@@ -35,6 +35,8 @@ check() { # name, command...
     fi
 }
 
+# Under qemu a process that the system's posix_spawn makes does not report that there is no such program: a test or two ask for that.
+[ "$mode" = aarch64 ] && export SKIP="process-streams xfork-joins-streams"
 export ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1 TSAN_OPTIONS=halt_on_error=1:suppressions=test/tsan.supp
 for source in test/unit/*_test.c; do
     name=$(basename "$source" .c)
@@ -68,11 +70,16 @@ if [ -e test/euslisp/replay.sh ]; then
     add "programs" "$b/programs.log"
 fi
 check "inventory of EusLisp" sh test/euslisp/inventory/run.sh "$b/karakuri"
+if [ "$mode" = aarch64 ]; then
+    echo "skipped: $(echo "$SKIP" | wc -w) tests of processes, the prompt on a terminal, installation"
+fi
 if [ "$mode" = release ]; then
     [ -e test/repl.sh ] && check "REPL on a terminal" sh test/repl.sh "$b/karakuri"
     sh test/native.sh "$b/karakuri" >"$b/native.log" 2>&1
     add "Lisp tests and programs, native" "$b/native.log"
-    check "model of the gate" sh test/model.sh
+    sh test/euslisp/tiers.sh "$b/karakuri" >"$b/tiers.log" 2>&1
+    add "recorded expressions, both tiers" "$b/tiers.log"
+    check "models of gate and orders" sh test/model.sh
     check "installation, programs of the texts" sh test/install.sh "$mode"
     check "the one-file Karakuri" sh test/amalgamation.sh "$mode"
 fi

@@ -36,6 +36,7 @@ od -An -v -to1 -w48 "$core" | sed 's/ /\\/g; s/.*/"&"/'
 cat <<'END'
 ;
 const uint64_t kri_core_image_bytes = sizeof kri_core_image - 1;
+const struct kri_native_module *const kri_core_native = NULL; /* its functions are bytecode here */
 
 /* ---- the headers for generated C ---- */
 const char kri_native_header[] =

@@ -2,8 +2,9 @@
 # deb.sh VERSION SOVERSION DIRECTORY -- Debian packages from what `make install` put into DIRECTORY/all, with PREFIX=/usr:
 #   karakuri          the prompt (links readline)              libkarakuriN     the shared library
 #   karakuri-ffi      ffcall.so, which alone links libffcall   libkarakuri-dev  header, static library, pkg-config, CMake, section 3
+#   karakuri-yaml     YAML, with yamllib.so, which alone links libyaml
 #   karakuri-modules  the modules that programs require        karakuri-doc     the manual and the guides
-# The first four are of this machine's architecture. The .deb files are put into DIRECTORY.
+# The first five are of this machine's architecture. The .deb files are put into DIRECTORY.
 set -eu
 version=$1 so=$2 directory=$(cd "$3" && pwd)
 cd "$(dirname "$0")/.."
@@ -68,14 +69,15 @@ close() { # package, architecture, section, depends, more control lines, synopsi
 take karakuri usr/bin/karakuri usr/share/man/man1/karakuri.1
 take "libkarakuri$so" "$lib/libkarakuri.so.$so" "$lib/libkarakuri.so.$version"
 take libkarakuri-dev usr/include "$lib/libkarakuri.a" "$lib/libkarakuri.so" "$lib/pkgconfig" "$lib/cmake" usr/share/man/man3
-[ ! -e "all/$lib/karakuri" ] || take karakuri-ffi "$lib/karakuri" usr/share/karakuri/ffcall.so
+[ ! -e "all/$lib/karakuri/ffcall.so" ] || take karakuri-ffi "$lib/karakuri/ffcall.so" usr/share/karakuri/ffcall.so
+[ ! -e "all/$lib/karakuri/yamllib.so" ] || take karakuri-yaml "$lib/karakuri/yamllib.so" usr/share/karakuri/yamllib.so usr/share/karakuri/yaml.l
 take karakuri-modules usr/share/karakuri
 mkdir -p karakuri-doc/usr/share/doc
 mv all/usr/share/doc/karakuri karakuri-doc/usr/share/doc/karakuri-doc
 take karakuri-doc usr/share/info
 left=$(find all ! -type d)
 [ -z "$left" ] || { printf 'deb: in no package:\n%s\n' "$left" >&2; exit 1; }
-for package in karakuri "libkarakuri$so" libkarakuri-dev karakuri-ffi; do
+for package in karakuri "libkarakuri$so" libkarakuri-dev karakuri-ffi karakuri-yaml; do
     [ ! -d $package ] || strip_all $package
 done
 
@@ -113,6 +115,13 @@ if [ -d karakuri-ffi ]; then
 The module that calls C functions of every type, and lets C call Lisp. It
 links libffcall: a program that loads it is under the GPL's terms. Calls
 with integers, pointers and doubles alone do without it.
+END
+fi
+
+if [ -d karakuri-yaml ]; then
+    close karakuri-yaml "$architecture" lisp "karakuri-modules (= $version), $(needs karakuri-yaml "$lib/karakuri/yamllib.so")" \
+        "Multi-Arch: same" "multithreaded Lisp for robots, YAML" <<END
+The module that reads and writes YAML, on libyaml.
 END
 fi
 

@@ -12,7 +12,7 @@ FILL    = sed -e 's|@prefix@|$(PREFIX)|; s|@libdir@|$(LIBDIR)|; s|@version@|$(VE
 install: all doc
 	install -d $(AT)/bin $(AT)/include $(AT)/share/man/man1 $(AT)/share/man/man3 $(AT)/share/info $(AT)/share/doc/karakuri/examples
 	install -d $(LIBAT)/pkgconfig $(LIBAT)/cmake/karakuri
-	install -m 755 $B/karakuri $(AT)/bin/
+	install -m 755 $B/karakuri$(ELF) $(AT)/bin/karakuri
 	install -m 644 $B/libkarakuri.a $(LIBAT)/
 	install -m 644 $B/libkarakuri.so $(LIBAT)/libkarakuri.so.$(VERSION)
 	ln -sf libkarakuri.so.$(VERSION) $(LIBAT)/libkarakuri.so.$(SOVERSION)
@@ -32,6 +32,8 @@ install: all doc
 	cd bench && find . -name '*.l' -not -path './peers/*' -exec install -D -m 644 {} $(AT)/share/karakuri/bench/{} \;
 	$(if $(FFCALL),install -D -m 644 $(FFCALL) $(LIBAT)/karakuri/ffcall.so)
 	$(if $(FFCALL),ln -sf $$(realpath -m --relative-to=$(PREFIX)/share/karakuri $(LIBDIR)/karakuri/ffcall.so) $(AT)/share/karakuri/ffcall.so)
+	$(if $(YAMLLIB),install -D -m 644 $(YAMLLIB) $(LIBAT)/karakuri/yamllib.so)
+	$(if $(YAMLLIB),ln -sf $$(realpath -m --relative-to=$(PREFIX)/share/karakuri $(LIBDIR)/karakuri/yamllib.so) $(AT)/share/karakuri/yamllib.so)
 	$(if $(DESTDIR),,-[ $$(id -u) != 0 ] || ldconfig)
 
 # What install would put there goes, and directories that are Karakuri's own.

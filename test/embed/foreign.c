@@ -14,6 +14,9 @@ static callback made(kr_context *ctx, const char *function)
     return (callback)(uintptr_t)must_integer(ctx, text);
 }
 
+/* Where the modules are: a build for another architecture says it. */
+static const char *library(void) { return getenv("KARAKURI_LIB") ? getenv("KARAKURI_LIB") : "lib"; }
+
 struct caller {
     kr_vm *vm; /* attach to it, or NULL */
     callback f;
@@ -42,7 +45,7 @@ static kr_value wait_and_call(kr_context *ctx, int argc, kr_value *argv, void *u
 
 static void life(bool markers)
 {
-    const kr_config config = {.library = "lib", .heap_limit = 128 << 20, .stack_limit = 4 << 20, .markers = 1 + markers};
+    const kr_config config = {.library = library(), .heap_limit = 128 << 20, .stack_limit = 4 << 20, .markers = 1 + markers};
     kr_vm *vm;
     kr_context *ctx = must_new(&config, &vm);
     callback f = made(ctx, "#'(lambda (x) (if (= 0 (mod x 50)) (sys:gc)) (length (make-list x)))");
@@ -70,7 +73,7 @@ static void life(bool markers)
 /* Errors of callbacks that the host calls itself. */
 static void nobody_waits(void)
 {
-    const kr_config config = {.library = "lib"};
+    const kr_config config = {.library = library()};
     kr_context *ctx = must_new(&config, NULL);
     callback f = made(ctx, "#'(lambda (x) (error \"nobody waits\"))");
     pthread_t t;

@@ -30,8 +30,47 @@ static const char *const doors[] = {
     "(handler-case (unix:system \"touch /tmp/karakuri-sandbox\") (lisp::file-error (c) :no))",
 };
 
+/* Each capability by itself: what only it takes is refused, with its name. */
+static const struct {
+    unsigned capability;
+    const char *name, *doors[16];
+} alone[] = {
+    {KR_FILES, "files", {"(open \"/dev/null\")", "(probe-file \"/dev/null\")", "(lisp::%find-load-file \"x\")", "(directory \"/\")", "(unix:stat \"/\")",
+                         "(unix:dup 0)", "(load \"x\")", "(load \"x.so\")", "(require :json)", "(compile-file \"x.l\")"}},
+    {KR_PROCESSES, "processes", {"(unix:system \"true\")", "(exit)", "(unix:fork)", "(unix:kill (unix:getpid) 0)", "(unix:getenv \"HOME\")", "(piped-fork \"true\")",
+                                 "(unix:signal 10 #'list)", "(sys:rt-set-affinity 0)"}},
+    {KR_NETWORK, "network", {"(unix:socket 2 1)", "(unix:gethostbyname \"localhost\")", "(make-socket-port (make-socket-address :port 0))",
+                             "(make-client-socket-stream (make-socket-address :domain af_unix :pathname \"/x\"))"}},
+    {KR_FOREIGN, "foreign code", {"(lisp::%foreign-open \"libm.so.6\")", "(load-foreign \"libm.so.6\")", "(lisp::%foreign-symbol 1 \"sin\")",
+                                  "(lisp::%make-callback #'list :int nil)", "(make-foreign-string 0 1)", "(sys:peek 4096 :byte)", "(sys:poke 1 4096 :byte)", "(sys:address 'a)",
+                                  "(progn (defun f (x) x) (compile 'f))", "(compile-file \"/nowhere/x.l\")", "(unix:malloc 10)", "(load \"lib/ffcall.so\")", "(unix:mmap 0 100 1 1 0 0)"}},
+    {KR_THREADS, "threads", {"(sys:thread #'list)", "(sys:thread-no-wait #'list)", "(sys:make-thread 1)", "(sys::%profile-start 1000)", "(sys:pin-thread 0)"}},
+};
+
+static void one_alone(unsigned capability, const char *name, const char *const *door)
+{
+    const kr_config config = {.deny = capability, .library = "lib"};
+    kr_context *ctx = must_new(&config, NULL);
+    kr_value v;
+    for (; *door; door++) {
+        size_t scope = kr_scope_begin(ctx);
+        char text[300], part[60];
+        kr_status s = kr_eval_string(ctx, *door, &v);
+        (s == KR_OK ? kr_print : kr_error_message)(ctx, v, text, sizeof text);
+        snprintf(part, sizeof part, "not allowed here: %s", name);
+        if (s == KR_OK || !kr_is_a(ctx, v, "lisp:capability-denied") || !strstr(text, part)) {
+            fprintf(stderr, "%s\n  is to be refused for %s: %s\n", *door, name, text);
+            exit(1);
+        }
+        kr_scope_end(ctx, scope);
+    }
+    kr_vm_free(ctx);
+}
+
 int main(void)
 {
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        one_alone(alone[i].capability, alone[i].name, alone[i].doors);
     const kr_config config = {.deny = KR_EVERYTHING};
     kr_vm *vm;
     kr_context *ctx = must_new(&config, &vm);

@@ -1,7 +1,5 @@
 /* gate_test.c -- runtime/gate.c, worker.c, collect.c: stopping, going on, requests, native stacks as roots. */
 #define _GNU_SOURCE
-#include <check.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -10,11 +8,9 @@
 
 #include "runtime/gate.h"
 #include "runtime/mark.h"
+#include "test/unit/unit.h"
 
 enum { CONS = 1, VECTOR = 2, THREADS = 4 };
-
-/* For inner loops: each ck_assert, also a true one, tells the parent process by a system call. */
-#define EXPECT(x) do { if (!(x)) ck_abort_msg("%s", #x); } while (0)
 
 static void mark_nothing(struct kri_heap *heap, struct kri_marker *m)
 {
@@ -49,21 +45,6 @@ static struct kri_heap *new_heap(enum kri_discipline discipline, unsigned stress
     kri_heap_layouts(heap)[CONS] = (struct kri_layout){.kind = KRI_LAYOUT_SLOTS, .slots = 2};
     kri_heap_layouts(heap)[VECTOR] = (struct kri_layout){.kind = KRI_LAYOUT_VECTOR};
     return heap;
-}
-
-static struct kri_worker *attach(struct kri_heap *heap)
-{
-    pthread_attr_t a;
-    void *low;
-    size_t size;
-    struct kri_worker *w;
-    pthread_getattr_np(pthread_self(), &a);
-    pthread_attr_getstack(&a, &low, &size);
-    pthread_attr_destroy(&a);
-    w = kri_worker_new(heap, (char *)low + size, (char *)low + 4096);
-    EXPECT(w != NULL);
-    kri_set_lisp_limit(w, (void *)1);
-    return w;
 }
 
 static kr_value cons(struct kri_worker *w, kr_value a, kr_value d)

@@ -1,73 +1,8 @@
 /* heap_test.c -- runtime/heap.c, chunk.c, sweep.c, store.c, heap_check.c, heap_stats.c: allocation through collections. */
 #define _GNU_SOURCE
-#include <check.h>
-#include <pthread.h>
 #include <stdlib.h>
 
-#include "runtime/heap_private.h"
-
-enum { RAW = 1, CONS = 2, VECTOR = 3, ALL = 4, ROOTS = 400, LIMIT = 64 << 20 };
-
-/* For inner loops: each ck_assert, also a true one, tells the parent process by a system call. */
-#define EXPECT(x) do { if (!(x)) ck_abort_msg("%s", #x); } while (0)
-
-struct world {
-    struct kri_heap *heap;
-    struct kri_worker *w;
-    kr_value roots[ROOTS];
-};
-
-static void mark_roots(struct kri_heap *heap, struct kri_marker *m)
-{
-    struct world *t = kri_heap_user(heap);
-    kri_mark_range(m, t->roots, t->roots + ROOTS);
-}
-
-static struct kri_worker *attach(struct kri_heap *heap)
-{
-    pthread_attr_t a;
-    void *low;
-    size_t size;
-    pthread_getattr_np(pthread_self(), &a);
-    pthread_attr_getstack(&a, &low, &size);
-    pthread_attr_destroy(&a);
-    struct kri_worker *w = kri_worker_new(heap, (char *)low + size, (char *)low + 4096);
-    if (w)
-        kri_set_lisp_limit(w, (void *)UINTPTR_MAX); /* no Lisp stack: a limit that only a request poisons */
-    return w;
-}
-
-static void open_world(struct world *t, struct kri_heap_config config)
-{
-    const struct kri_heap_hooks hooks = {.mark_roots = mark_roots};
-    struct kri_layout *l;
-
-    memset(t, 0, sizeof *t);
-    if (!config.limit_bytes)
-        config.limit_bytes = LIMIT;
-    t->heap = kri_heap_new(&config, &hooks, t);
-    ck_assert_ptr_nonnull(t->heap);
-    l = kri_heap_layouts(t->heap);
-    l[RAW].kind = KRI_LAYOUT_RAW;
-    l[CONS] = (struct kri_layout){.kind = KRI_LAYOUT_SLOTS, .slots = 2};
-    l[VECTOR].kind = KRI_LAYOUT_VECTOR;
-    l[ALL].kind = KRI_LAYOUT_ALL;
-    t->w = attach(t->heap);
-    ck_assert_ptr_nonnull(t->w);
-}
-
-static void check_heap(struct kri_worker *w)
-{
-    char message[200];
-    ck_assert_msg(kri_heap_check(w, message, sizeof message), "%s", message);
-}
-
-static void close_world(struct world *t)
-{
-    check_heap(t->w);
-    kri_worker_free(t->w);
-    kri_heap_free(t->heap);
-}
+#include "test/unit/world.h"
 
 static struct kri_heap_stats stats_of(struct kri_worker *w)
 {

@@ -1,19 +1,16 @@
 /* mark_test.c -- runtime/mark.c, finalize.c: what is marked is what is reachable, with any number of markers and any
  * lack of memory; weak cells, finalizers, conservative words. */
 #define _GNU_SOURCE
-#include <check.h>
 #include <dirent.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "runtime/mark.h"
+#include "test/unit/unit.h"
 
 enum { CONS = 1, VECTOR = 2, RAW = 3, SLOTS = 4, ALL = 5, WEAK = 6, WEAK_TABLE = 7, CLASSES = 8 };
 enum { ROOTS = 64 };
-
-#define EXPECT(x) do { if (!(x)) ck_abort_msg("%s", #x); } while (0)
 
 /* A heap, its roots, and what the hook shall look at while the marks are fresh. */
 struct world {

@@ -1,70 +1,10 @@
 /* permanent_test.c -- runtime/permanent.c: what collections no longer touch, and the log of the stores into it. */
 #define _GNU_SOURCE
-#include <check.h>
-#include <pthread.h>
 #include <stdlib.h>
 
-#include "runtime/heap_private.h"
+#include "test/unit/world.h"
 
-enum { RAW = 1, CONS = 2, VECTOR = 3, WEAK = 4, THREADS = 4, CONSES = 2000, BIG = 600000 };
-
-struct world {
-    struct kri_heap *heap;
-    struct kri_worker *w;
-    kr_value roots[4];
-};
-
-static void mark_roots(struct kri_heap *heap, struct kri_marker *m)
-{
-    struct world *t = kri_heap_user(heap);
-    kri_mark_range(m, t->roots, t->roots + 4);
-}
-
-static struct kri_worker *attach(struct kri_heap *heap)
-{
-    pthread_attr_t a;
-    void *low;
-    size_t size;
-    pthread_getattr_np(pthread_self(), &a);
-    pthread_attr_getstack(&a, &low, &size);
-    pthread_attr_destroy(&a);
-    struct kri_worker *w = kri_worker_new(heap, (char *)low + size, (char *)low + 4096);
-    if (w)
-        kri_set_lisp_limit(w, (void *)UINTPTR_MAX);
-    return w;
-}
-
-static void open_world(struct world *t, struct kri_heap_config config)
-{
-    const struct kri_heap_hooks hooks = {.mark_roots = mark_roots};
-    struct kri_layout *l;
-
-    memset(t, 0, sizeof *t);
-    if (!config.limit_bytes)
-        config.limit_bytes = (size_t)512 << 20;
-    t->heap = kri_heap_new(&config, &hooks, t);
-    ck_assert_ptr_nonnull(t->heap);
-    l = kri_heap_layouts(t->heap);
-    l[RAW].kind = KRI_LAYOUT_RAW;
-    l[CONS] = (struct kri_layout){.kind = KRI_LAYOUT_SLOTS, .slots = 2};
-    l[VECTOR].kind = KRI_LAYOUT_VECTOR;
-    l[WEAK] = (struct kri_layout){.kind = KRI_LAYOUT_WEAK, .slots = 1};
-    t->w = attach(t->heap);
-    ck_assert_ptr_nonnull(t->w);
-}
-
-static void check_heap(struct kri_worker *w)
-{
-    char message[200];
-    ck_assert_msg(kri_heap_check(w, message, sizeof message), "%s", message);
-}
-
-static void close_world(struct world *t)
-{
-    check_heap(t->w);
-    kri_worker_free(t->w);
-    kri_heap_free(t->heap);
-}
+enum { THREADS = 4, CONSES = 2000, BIG = 600000 };
 
 static kr_value cons(struct kri_worker *w, kr_value a, kr_value d)
 {
