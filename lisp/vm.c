@@ -356,6 +356,13 @@ unwind:
         ctx->top = NULL;
         kri_overflow_end(ctx);
         if (h == ctx->unwind_target) {
+            if (KRI_UNLIKELY(kind == KRI_HANDLER_CALL)) {
+                call_fn = ctx->unwind_value;
+                call_frame = &R(kri_decode_a(pc[-1]));
+                call_argc = 0;
+                ctx->returns = ctx->unwind_value = KRI_NIL;
+                goto call_generic;
+            }
             if (KRI_UNLIKELY(kind == KRI_HANDLER_RETURN)) {
                 R(kri_decode_a(pc[-1])) = ctx->unwind_value;
                 ctx->returns = KRI_NIL;
