@@ -647,9 +647,25 @@ KR_BUILTIN(disassemble, "disassemble", "(function)",
     return KRI_NIL;
 }
 
+KR_BUILTIN(open_code, "lisp::%open-code", "(&rest symbols)",
+           "The functions that SYMBOLS name, mapcar or mapc, are the core's: their calls may be compiled as loops. Returns nil.")
+{
+    for (int i = 0; i < argc; i++) {
+        kr_value symbol = kri_arg_symbol(w, argv, i);
+        struct kri_code *code = kri_code_of(kri_symbol_function(w->vm, symbol));
+        const struct kri_string *s = kri_string_of(kri_symbol_of(w->vm, symbol)->pname);
+        for (const struct kri_inline_name *n = kri_inline_names; n->name; n++)
+            if (n->number >= KRI_I_MAPC && strlen(n->name) == s->head.length && !memcmp(n->name, s->byte, s->head.length) &&
+                !(code->flags & KRI_CODE_UNDEFINED))
+                code->spare = (uint16_t)n->number;
+    }
+    return KRI_NIL;
+}
+
 const struct kri_builtin *const kri_builtins_compile[] = {
     &defun_def, &defmacro_def, &eval_def, &eval_in_def, &macroexpand_1_def, &macroexpand2_def, &macroexpand_def,
     &compile_stepping_def, &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
+    &open_code_def,
     NULL,
 };
 

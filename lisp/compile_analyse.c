@@ -481,7 +481,7 @@ static struct kri_node *analyse_funcall(struct kri_compiler *c, kr_value form, s
         if (is_plain_function(c, target) && !find_function(c, target)) {
             unsigned what = kri_code_of(kri_symbol_function(c->vm, target))->spare;
             struct kri_node *i = NULL;
-            if (what && kri_code_of(kri_symbol_function(c->vm, target))->builtin)
+            if (what)
                 i = analyse_inline(c, what, target, arguments, n - 1);
             return i ? i : analyse_call(c, target, rest, n - 1);
         }
@@ -559,6 +559,7 @@ const struct kri_inline_name kri_inline_names[] = {
     {"CDDDR", KRI_I_CXR}, {"CAADR", KRI_I_CXR}, {"CDADR", KRI_I_CXR}, {"CADAR", KRI_I_CXR}, {"CADDDR", KRI_I_CXR},
     {"CONS", KRI_I_CONS}, {"LIST", KRI_I_LIST}, {"AREF", KRI_I_AREF}, {"ASET", KRI_I_ASET},
     {"FUNCALL", KRI_I_FUNCALL}, {"APPLY", KRI_I_APPLY}, {"SEND", KRI_I_SEND}, {"EVAL", KRI_I_EVAL},
+    {"MAPC", KRI_I_MAPC}, {"MAPCAR", KRI_I_MAPCAR},
     {NULL, KRI_I_NONE},
 };
 
@@ -609,6 +610,44 @@ static struct kri_node *accessor(struct kri_compiler *c, kr_value symbol, struct
     for (size_t i = kri_length(kri_value_of(name)) - 1; i-- > 1;)
         x = inline1(c, name->byte[i] == 'A' ? KRI_I_CAR : KRI_I_CDR, x);
     return x;
+}
+
+/* Are the parameters of LAMBDA, a (lambda ..) form, one variable? */
+static bool takes_one(struct kri_compiler *c, kr_value lambda)
+{
+    kr_value parameters = kri_is_cons(kri_cdr(lambda)) ? kri_car(kri_cdr(lambda)) : KRI_NIL, name;
+    if (!kri_is_cons(parameters) || !kri_is_nil(kri_cdr(parameters)))
+        return false;
+    name = kri_car(parameters);
+    return kri_is_symbol(name) && !kri_is_nil(name) &&
+           kri_string_of(kri_symbol_of(c->vm, name)->pname)->byte[0] != '&';
+}
+
+/* (mapc #'(lambda (x) ..) list) and mapcar as the loops that their definitions are, the function called in place; NULL if the forms that make
+ * a loop mean something else here. */
+static struct kri_node *analyse_map(struct kri_compiler *c, bool collects, kr_value function, kr_value list)
+{
+    static const char *const names[] = {"LET", "WHILE", "CONSP", "FUNCALL", "CAR", "CDR", "SETQ", "CONS", "NREVERSE"};
+    enum { LET, WHILE, CONSP, FUNCALL, CAR, CDR, SETQ, CONS, NREVERSE, NAMES };
+    struct kri_worker *w = c->w;
+    kr_value s[NAMES], g, r, step;
+    if (c->stepping || !is_function_form(c, function) || !is_lambda(c, kri_car(kri_cdr(function))) || !takes_one(c, kri_car(kri_cdr(function))))
+        return NULL;
+    for (int i = 0; i < NAMES; i++) {
+        s[i] = kri_compiler_symbol(c, names[i]);
+        if (find_function(c, s[i]))
+            return NULL;
+    }
+    g = kri_keep(c, kri_make_symbol(w, kri_string(w, "LIST")));
+    r = kri_keep(c, kri_make_symbol(w, kri_string(w, "RESULTS")));
+    kr_value call = kri_list(w, 3, s[FUNCALL], function, kri_list(w, 2, s[CAR], g));
+    if (collects)
+        call = kri_list(w, 3, s[SETQ], r, kri_list(w, 3, s[CONS], call, r));
+    step = kri_list(w, 3, s[SETQ], g, kri_list(w, 2, s[CDR], g));
+    kr_value loop = kri_list(w, 4, s[WHILE], kri_list(w, 2, s[CONSP], g), call, step);
+    kr_value bindings = kri_list(w, 2, kri_list(w, 2, g, list), r);
+    kr_value form = kri_list(w, 4, s[LET], bindings, loop, collects ? kri_list(w, 2, s[NREVERSE], r) : KRI_NIL);
+    return kri_analyse(c, kri_keep(c, form));
 }
 
 /* The node for a call of builtin number WHAT, or NULL if it is an ordinary call after all. N: how many arguments. */
@@ -699,6 +738,9 @@ static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr
         return n >= 2 ? analyse_send(c, arguments, n) : NULL;
     case KRI_I_EVAL:
         return n == 1 ? analyse_eval(c, form) : NULL;
+    case KRI_I_MAPC:
+    case KRI_I_MAPCAR:
+        return n == 2 ? analyse_map(c, what == KRI_I_MAPCAR, a, kri_car(rest)) : NULL;
     case KRI_I_NONE:
         break;
     }
@@ -775,7 +817,7 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
             return analyse_undefined(c, head, form);
     }
     size_t n = kri_form_length(c->w, arguments, form, KRI_E_LISP_FORM);
-    if (code->builtin && code->spare) {
+    if (code->spare) {
         struct kri_node *i = analyse_inline(c, code->spare, head, form, n);
         if (i)
             return i;

@@ -497,7 +497,8 @@ static void put_exits(struct output *o, const struct kri_code *c, const struct k
     }
 }
 
-static void put_handler(struct output *o, const struct kri_code *c, uint32_t at)
+/* ALONE: what was bound in the function was bound in this version of it. */
+static void put_handler(struct output *o, const struct kri_code *c, uint32_t at, bool alone)
 {
     kri_instruction i = c->instr[at];
     unsigned a = kri_decode_a(i);
@@ -507,7 +508,10 @@ static void put_handler(struct output *o, const struct kri_code *c, uint32_t at)
         put(o, "KRI_HANDLER_BINDS(b%u, K(%u), r%u);", a, kri_decode_b(i), a + 2);
         break;
     case KRI_OP_UNBIND:
-        put(o, "KRI_HANDLER_UNBINDS();");
+        if (alone)
+            put(o, "KRI_HANDLER_UNBINDS(b%u);", a);
+        else
+            put(o, "KRI_HANDLER_UNBINDS(ctx->handler);");
         break;
     case KRI_OP_CATCH:
         put(o, "KRI_HANDLER_CATCHES(h%u, KRI_HANDLER_CATCH, r%u, r%u, i%d);", a, a + 2, a, to);
@@ -568,7 +572,7 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
     } else if (kri_flow_is_call(op)) {
         put_call(o, c, i, fast && f->flags[at] & KRI_FLOW_CLEAN);
     } else if (kri_flow_is_handler(op)) {
-        put_handler(o, c, at);
+        put_handler(o, c, at, fast || kri_flow_has_entered(c));
     } else if (op == KRI_OP_CLOSURE) {
         put_closure(o, c, at);
     } else if (op == KRI_OP_LIST) {
