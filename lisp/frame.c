@@ -1,6 +1,7 @@
 /* frame.c -- frames for errors and for the debugger: the form that is evaluated, arguments, variables (Note [debug], object.h). */
 #include "lisp/frame.h"
 #include "lisp/opcode.h"
+#include "lisp/sequence.h"
 
 /* ---- walking ---- */
 
@@ -60,7 +61,8 @@ kr_value kri_frame_arguments(struct kri_worker *w, const struct kri_frames *f)
 {
     const struct kri_code *code = f->code;
     kr_value arguments = KRI_NIL;
-    for (int i = code->nreq + code->nopt; i-- > 0;)
+    size_t n = code->flags & KRI_CODE_LIFTED ? kri_list_length(w, code->lambda_list) : (size_t)code->nreq + code->nopt;
+    for (size_t i = n; i-- > 0;)
         if (!kri_eq(f->registers[i], KRI_ABSENT))
             arguments = kri_cons(w, unboxed(f->registers[i]), arguments);
     return arguments;
@@ -361,6 +363,8 @@ static bool gives_value(const kri_instruction *pc)
     switch ((enum kri_op)kri_decode_op(pc[-1])) {
     case KRI_OP_CALLG:
     case KRI_OP_CALL:
+    case KRI_OP_CALLF:
+    case KRI_OP_CALLS:
     case KRI_OP_SEND:
     case KRI_OP_SENDV:
     case KRI_OP_SENDSUPER:
