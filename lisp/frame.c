@@ -1,6 +1,7 @@
 /* frame.c -- frames for errors and for the debugger: the form that is evaluated, arguments, variables (Note [debug], object.h). */
 #include "lisp/frame.h"
 #include "lisp/opcode.h"
+#include "lisp/sequence.h"
 
 /* ---- walking ---- */
 
@@ -61,6 +62,8 @@ kr_value kri_frame_arguments(struct kri_worker *w, const struct kri_frames *f)
     const struct kri_code *code = f->code;
     int positional = code->nreq + code->nopt;
     kr_value arguments = KRI_NIL;
+    if (code->flags & KRI_CODE_LIFTED)
+        positional = (int)kri_list_length(w, code->lambda_list);
     if (code->flags & KRI_CODE_REST && kri_is_list(unboxed(f->registers[positional])))
         arguments = unboxed(f->registers[positional]);
     for (int i = code->flags & KRI_CODE_REST ? 0 : code->nkey; i-- > 0;)
@@ -420,6 +423,8 @@ static bool gives_value(const kri_instruction *pc)
     switch ((enum kri_op)kri_decode_op(pc[-1])) {
     case KRI_OP_CALLG:
     case KRI_OP_CALL:
+    case KRI_OP_CALLF:
+    case KRI_OP_CALLS:
     case KRI_OP_SEND:
     case KRI_OP_SENDV:
     case KRI_OP_SENDSUPER:

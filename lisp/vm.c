@@ -105,6 +105,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
         goto call_generic;                                                                              \
     } while (0)
 #define KRI_CALL_GLOBAL(a, n, symbol) ENTER(kri_slot(&((struct kri_symbol *)(symbol).w)->function), &R(a), n)
+#define KRI_CALL_CONSTANT(a, n, function) ENTER(function, &R(a), n)
 #define KRI_CALL_VALUE(a, n)                                    \
     do {                                                        \
         kr_value f_ = R(a);                                     \
