@@ -173,49 +173,22 @@ kr_status kr_to_real(kr_context *ctx, kr_value v, double *d)
     }
 }
 
-kr_status kr_to_bytes(kr_context *ctx, kr_value v, char **bytes, size_t *n)
-{
-    KRI_CHECK_CONTEXT(ctx);
-    KRI_CHECK_VALUE(ctx, v, 2);
-    if (!kri_is_string(ctx->vm, v))
-        return KR_BAD_TYPE;
-    *bytes = (char *)kri_string_of(v)->byte;
-    *n = kri_length(v);
-    return KR_OK;
-}
-
-kr_status kr_to_reals(kr_context *ctx, kr_value v, double **elements, size_t *n)
-{
-    KRI_CHECK_CONTEXT(ctx);
-    KRI_CHECK_VALUE(ctx, v, 2);
-    if (!kri_is_fvector(ctx->vm, v))
-        return KR_BAD_TYPE;
-    *elements = kri_fvector_of(v)->at;
-    *n = kri_length(v);
-    return KR_OK;
-}
-
-kr_status kr_to_integers(kr_context *ctx, kr_value v, int64_t **elements, size_t *n)
-{
-    KRI_CHECK_CONTEXT(ctx);
-    KRI_CHECK_VALUE(ctx, v, 2);
-    if (!kri_is_ivector(ctx->vm, v))
-        return KR_BAD_TYPE;
-    *elements = kri_ivector_of(v)->at;
-    *n = kri_length(v);
-    return KR_OK;
-}
-
-kr_status kr_to_bits(kr_context *ctx, kr_value v, unsigned char **bits, size_t *n)
-{
-    KRI_CHECK_CONTEXT(ctx);
-    KRI_CHECK_VALUE(ctx, v, 2);
-    if (kri_element(ctx->vm, v) != KRI_ELEMENT_BIT)
-        return KR_BAD_TYPE;
-    *bits = kri_string_of(v)->byte;
-    *n = kri_length(v);
-    return KR_OK;
-}
+/* What a value of one type holds, in place. */
+#define IN_PLACE(name, element, is_right, elements)                                            \
+    kr_status name(kr_context *ctx, kr_value v, element **at, size_t *n)                       \
+    {                                                                                          \
+        KRI_CHECK_CONTEXT(ctx);                                                                \
+        KRI_CHECK_VALUE(ctx, v, 2);                                                            \
+        if (!(is_right))                                                                       \
+            return KR_BAD_TYPE;                                                                \
+        *at = elements;                                                                        \
+        *n = kri_length(v);                                                                    \
+        return KR_OK;                                                                          \
+    }
+IN_PLACE(kr_to_bytes, char, kri_is_string(ctx->vm, v), (char *)kri_string_of(v)->byte)
+IN_PLACE(kr_to_reals, double, kri_is_fvector(ctx->vm, v), kri_fvector_of(v)->at)
+IN_PLACE(kr_to_integers, int64_t, kri_is_ivector(ctx->vm, v), kri_ivector_of(v)->at)
+IN_PLACE(kr_to_bits, unsigned char, kri_element(ctx->vm, v) == KRI_ELEMENT_BIT, kri_string_of(v)->byte)
 
 kr_status kr_symbol_name(kr_context *ctx, kr_value v, const char **name, size_t *n)
 {

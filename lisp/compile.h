@@ -31,6 +31,14 @@ struct kri_var {
     bool captured, assigned; /* both: it lives in a box */
     bool unset;              /* bound without a value: nil then, whatever is declared */
     struct kri_declared declared;
+    struct kri_fn *function; /* of a local function, with what is known of its use: */
+    bool escapes;            /* it is taken as a value */
+    struct kri_local_call *calls;
+};
+struct kri_local_call {
+    struct kri_fn *from;
+    size_t arguments;
+    struct kri_local_call *next;
 };
 static inline bool kri_var_boxed(const struct kri_var *v) { return v->captured && v->assigned; }
 
@@ -116,6 +124,7 @@ enum kri_node_op {
     KRI_N_PROG1,      /* first, rest */
     KRI_N_CALL,       /* value: the symbol; arguments */
     KRI_N_CALLV,      /* function, arguments */
+    KRI_N_CALLLOCAL,  /* var: the local function's; arguments */
     KRI_N_APPLY,      /* function, arguments */
     KRI_N_SEND,       /* value: the selector; receiver, arguments */
     KRI_N_SENDV,      /* receiver, selector, arguments */
@@ -197,6 +206,11 @@ struct kri_fn {
     unsigned slots_used;              /* 1 + the highest slot used directly, in closures too */
     struct kri_var **up;              /* captured variables */
     unsigned ups, up_size;
+    struct kri_var **free;            /* variables of outer functions that it, or a function in it, uses */
+    unsigned frees, free_size;
+    bool lifted;                      /* no closure: the free variables, their values or boxes, are its last parameters (Note [lifting]) */
+    struct kri_var *local;            /* the variable that names a local function */
+    kr_value object;                  /* of a lifted one that others call, the function, else NIL */
     kr_value code;                    /* once generated, else NIL */
 
     /* generation */

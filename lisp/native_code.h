@@ -193,13 +193,6 @@ static inline void kri_native_leave(struct kr_context *ctx, enum kri_handler_kin
 
 /* ---- handlers: Note [native handlers] ---- */
 
-/* Registers that live on where a handler is entered. gcc knows that calls may go there; elsewhere setjmp's rules hold. */
-#ifdef __clang__
-#define KRI_ACROSS volatile
-#else
-#define KRI_ACROSS
-#endif
-
 static inline void kri_native_push(struct kr_context *ctx, struct kri_native_handler *h, enum kri_handler_kind kind, kr_value tag)
 {
     h->word[2] = tag;

@@ -51,6 +51,8 @@ bool kri_flow_is_call(unsigned op)
     switch (op) {
     case KRI_OP_CALLG:
     case KRI_OP_CALL:
+    case KRI_OP_CALLF:
+    case KRI_OP_CALLS:
     case KRI_OP_SEND:
     case KRI_OP_SENDV:
     case KRI_OP_SENDSUPER:

@@ -113,6 +113,29 @@ static int linked(const struct output *o, kr_value symbol, unsigned n)
     return -1;
 }
 
+/* The function of the module that I, an instruction of C, calls if that is a local function without a closure; or -1. */
+static int local_callee(const struct output *o, const struct kri_code *c, kri_instruction i)
+{
+    unsigned op = kri_decode_op(i);
+    if (op != KRI_OP_CALLS && op != KRI_OP_CALLF)
+        return -1;
+    const struct kri_code *code = op == KRI_OP_CALLS ? c : kri_code_of(c->k[kri_decode_c(i)]);
+    for (size_t j = 0; j < o->source->count; j++)
+        if (o->function[j].code == code && o->function[j].compiled && o->function[j].parameters == kri_decode_b(i))
+            return (int)j;
+    return -1;
+}
+
+static void put_local_call(struct output *o, int j, unsigned a, unsigned n)
+{
+    put(o, "f%d(w, k, &rec.frame%s", j, n ? ", " : "");
+    if (is_fixed(o->function[j].code))
+        put_registers(o, a + KRI_FRAME_LINK, n);
+    else
+        put_array(o, a + KRI_FRAME_LINK, n);
+    put(o, ");");
+}
+
 static void put_callg(struct output *o, const struct kri_code *c, unsigned a, unsigned n, unsigned k)
 {
     int j = linked(o, c->k[k], n);
@@ -142,6 +165,11 @@ static void put_call(struct output *o, const struct kri_code *c, kri_instruction
         return;
     }
     put(o, "r%u = ", a);
+    int local = local_callee(o, c, i);
+    if (local >= 0) {
+        put_local_call(o, local, a, n);
+        return;
+    }
     if (op == KRI_OP_SEND && (n == 1 || n == 2)) {
         put(o, "kri_native_send%u(w, &rec.frame, K(%u), ", n, k);
         put_registers(o, a + KRI_FRAME_LINK, n);
@@ -151,6 +179,9 @@ static void put_call(struct output *o, const struct kri_code *c, kri_instruction
     switch (op) {
     case KRI_OP_CALL:
         put(o, "kri_native_funcall(w, &rec.frame, r%u, %u, ", a, n);
+        break;
+    case KRI_OP_CALLF:
+        put(o, "kri_native_funcall(w, &rec.frame, K(%u), %u, ", k, n);
         break;
     case KRI_OP_APPLY:
         put(o, "kri_native_apply(w, &rec.frame, r%u, %u, ", a, n);
@@ -643,8 +674,9 @@ static bool calls_itself(const struct function *f)
 {
     const struct kri_code *c = f->code;
     for (uint32_t at = 0; at < c->head.length && c->head.length <= INLINED_INSTRUCTIONS; at++)
-        if (kri_decode_op(c->instr[at]) == KRI_OP_CALLG && (int)kri_decode_b(c->instr[at]) == f->link &&
-            kri_eq(c->k[kri_decode_c(c->instr[at])], c->name))
+        if (kri_decode_op(c->instr[at]) == KRI_OP_CALLS ||
+            (kri_decode_op(c->instr[at]) == KRI_OP_CALLG && (int)kri_decode_b(c->instr[at]) == f->link &&
+             kri_eq(c->k[kri_decode_c(c->instr[at])], c->name)))
             return true;
     return false;
 }
@@ -817,6 +849,8 @@ static void declare_with_callees(struct output *o, size_t j, unsigned unit)
     declare(o, j, unit);
     for (uint32_t at = 0; at < c->head.length && o->function[j].compiled; at = kri_flow_next(c, at)) {
         int callee = kri_decode_op(c->instr[at]) == KRI_OP_CALLG ? linked(o, c->k[kri_decode_c(c->instr[at])], kri_decode_b(c->instr[at])) : -1;
+        if (callee < 0)
+            callee = local_callee(o, c, c->instr[at]);
         if (callee >= 0)
             declare(o, (size_t)callee, unit);
     }
@@ -883,8 +917,9 @@ static void prepare(struct output *o, size_t j)
     f->compiled = kri_native_can_compile(f->code);
     f->parameters = kri_flow_parameters(f->code);
     bool named = f->compiled && !f->code->captures && is_fixed(f->code) && kri_is_symbol(f->code->name);
-    f->link = named && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;
-    f->inlined = f->link >= 0 && !kri_flow_has_entered(f->code) && calls_itself(f);
+    bool lifted = f->code->flags & KRI_CODE_LIFTED;
+    f->link = named && !lifted && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;
+    f->inlined = (f->link >= 0 || (lifted && is_fixed(f->code))) && !kri_flow_has_entered(f->code) && calls_itself(f);
     f->pool = o->pool;
     f->sites = o->sites;
     if (f->compiled) {

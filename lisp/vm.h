@@ -245,6 +245,8 @@ kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, k
 kr_value kri_find_method(struct kri_worker *w, unsigned cls, kr_value selector, kr_value *owner); /* NIL: none */
 /* Add or replace a method of class object CLASS. */
 void kri_add_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value fn, kr_value doc);
+/* FN in place of OLD as the method of CLS itself for SELECTOR; false if that is not OLD any more. */
+bool kri_replace_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value old, kr_value fn);
 bool kri_remove_method(struct kri_worker *w, kr_value cls, kr_value selector); /* false: there was none */
 /* Index of slot NAME (a symbol, compared by name) among the instance variables of CLASS, or -1. */
 intptr_t kri_slot_index(struct kr_vm *vm, kr_value cls, kr_value name);
@@ -259,6 +261,8 @@ kr_value kri_make_package(struct kri_worker *w, const char *const *names /* NULL
 void kri_export(struct kri_worker *w, kr_value symbol, kr_value package);
 /* Make FN, a function, the definition of SYMBOL: every store into a function cell is this (lisp/native.h, N2). */
 void kri_set_function(struct kri_worker *w, kr_value symbol, kr_value fn);
+/* The same if OLD is its definition still: false if another thread has given it one meanwhile, which stays. */
+bool kri_replace_function(struct kri_worker *w, kr_value symbol, kr_value old, kr_value fn);
 static inline kr_value kri_symbol_function(struct kr_vm *vm, kr_value sym) { return kri_slot(&kri_symbol_of(vm, sym)->function); }
 bool kri_fboundp(struct kr_vm *vm, kr_value sym);
 kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key);        /* property, NIL without */
