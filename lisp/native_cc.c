@@ -24,11 +24,17 @@ extern const uint64_t kri_native_header_bytes;
 #ifndef KRI_NATIVE_CC
 #define KRI_NATIVE_CC "cc"
 #endif
+/* The thread sanitizer must see the jumps of modules. */
+#ifdef KRI_TSAN
+#define KRI_NATIVE_MODE " -DKRI_TSAN"
+#else
+#define KRI_NATIVE_MODE ""
+#endif
 /* Measured: -O1 with inlining runs the recursive benchmarks faster than -O2 and takes half of its time to compile; -fcaller-saves keeps doubles in
  * registers over the polls of a loop. */
 #define KRI_NATIVE_FLAGS                                                                                                                     \
     "-std=gnu11 -w -pipe -fPIC -fvisibility=hidden -fno-strict-aliasing -ffp-contract=off -fcaller-saves -foptimize-sibling-calls -finline-functions -finline-small-functions " \
-    "--param max-inline-insns-single=200"
+    "--param max-inline-insns-single=200" KRI_NATIVE_MODE
 
 enum { WORDS = 128, CHILDREN = 64 };
 
