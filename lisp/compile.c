@@ -285,8 +285,18 @@ kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded)
 
 /* ---- definitions ---- */
 
+void kri_check_definable(struct kri_worker *w, kr_value name)
+{
+    const struct kri_symbols *s = &w->vm->sym;
+    const kr_value essential[] = {s->quote, s->function, s->if_, s->let, s->let_star, s->progn, s->setq, s->cond, s->and, s->or, s->tagbody};
+    for (size_t i = 0; i < sizeof essential / sizeof *essential; i++)
+        if (kri_eq(name, essential[i]))
+            kri_error(w, KRI_E_ILLEGAL_FUNCTION, name, "a special form that the system's macros expand to cannot name a function of the program");
+}
+
 static kr_value define_function(struct kri_worker *w, kr_value name, kr_value fn)
 {
+    kri_check_definable(w, name);
     if (kri_is_nil(name))
         kri_error(w, KRI_E_NO_SYMBOL, name, "nil cannot name a function");
     kr_value doc = kri_code_of(fn)->documentation;
