@@ -748,6 +748,11 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
             return n;
     }
     struct kri_scope *local = find_function(c, head);
+    if (KRI_UNLIKELY(c->stepping) && !local && kri_eq(head, c->vm->sym.send)) {
+        *again = true;
+        *expansion = kri_keep(c, kri_cons(c->w, kri_compiler_symbol(c, "STEP-SEND"), arguments));
+        return NULL;
+    }
     if (local && local->kind == KRI_SCOPE_MACRO) {
         *again = true;
         *expansion = kri_expand(c, local->value, form);
