@@ -158,8 +158,9 @@ static kr_value eval_named(struct kri_worker *w, void *arg)
 
 kr_status kr_eval_string(kr_context *ctx, const char *text, kr_value *out)
 {
-    struct text t = {.at = text, .n = strlen(text)};
     KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, text, 2);
+    struct text t = {.at = text, .n = strlen(text)};
     return kri_protected_call(ctx, eval_text, &t, out);
 }
 
@@ -184,6 +185,7 @@ static kr_value read_text(struct kri_worker *w, void *arg) { return kri_read(w, 
 kr_status kr_read(kr_context *ctx, const char *text, kr_value *out)
 {
     KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, text, 2);
     return kri_protected_call(ctx, read_text, (void *)(uintptr_t)text, out);
 }
 
@@ -196,6 +198,7 @@ static kr_value load_file(struct kri_worker *w, void *arg)
 kr_status kr_load_file(kr_context *ctx, const char *path, kr_value *out)
 {
     KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, path, 2);
     return kri_protected_call(ctx, load_file, (void *)(uintptr_t)path, out);
 }
 
@@ -214,8 +217,7 @@ static void check_call(kr_context *ctx, kr_value of, int argc, const kr_value *a
         return;
     kri_check_context(ctx, function);
     kri_check_value(ctx, of, function, 2);
-    for (int i = 0; i < argc; i++)
-        kri_check_value(ctx, argv[i], function, -1 - i);
+    kri_check_arguments(ctx, argc, argv, function);
 }
 
 static kr_value call_named(struct kri_worker *w, void *arg)
@@ -227,6 +229,7 @@ static kr_value call_named(struct kri_worker *w, void *arg)
 kr_status kr_call(kr_context *ctx, const char *name, int argc, const kr_value *argv, kr_value *out)
 {
     check_call(ctx, KRI_NIL, argc, argv, __func__);
+    KRI_CHECK_TEXT(ctx, name, 2);
     struct call c = {.name = name, .argc = argc, .argv = argv};
     return kri_protected_call(ctx, call_named, &c, out);
 }
@@ -254,6 +257,7 @@ static kr_value send_named(struct kri_worker *w, void *arg)
 kr_status kr_send(kr_context *ctx, kr_value object, const char *selector, int argc, const kr_value *argv, kr_value *out)
 {
     check_call(ctx, object, argc, argv, __func__);
+    KRI_CHECK_TEXT(ctx, selector, 3);
     struct call c = {.name = selector, .fn = object, .argc = argc, .argv = argv};
     return kri_protected_call(ctx, send_named, &c, out);
 }
@@ -269,6 +273,7 @@ static kr_value get_variable(struct kri_worker *w, void *arg)
 kr_status kr_get(kr_context *ctx, const char *name, kr_value *out)
 {
     KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, name, 2);
     return kri_protected_call(ctx, get_variable, (void *)(uintptr_t)name, out);
 }
 
@@ -286,6 +291,7 @@ kr_status kr_set(kr_context *ctx, const char *name, kr_value v)
 {
     struct call c = {.name = name, .fn = v};
     KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, name, 2);
     KRI_CHECK_VALUE(ctx, v, 3);
     return kri_protected_call(ctx, set_variable, &c, NULL);
 }
@@ -295,6 +301,8 @@ kr_status kr_set(kr_context *ctx, const char *name, kr_value v)
 /* Also from below kr_blocking: the frame that is unwound to expects to be inside. */
 void kr_raise(kr_context *ctx, const char *message)
 {
+    KRI_CHECK_INSIDE(ctx);
+    KRI_CHECK_TEXT(ctx, message, 2);
     kri_visit_begin(ctx);
     kri_error(ctx->worker, KRI_E_USER, KRI_NIL, "%s", message);
 }
@@ -315,12 +323,17 @@ _Noreturn void kri_pass_on(struct kri_worker *w, kr_value condition)
 
 void kr_reraise(kr_context *ctx, kr_value condition)
 {
+    KRI_CHECK_INSIDE(ctx);
+    KRI_CHECK_VALUE(ctx, condition, 2);
     kri_visit_begin(ctx);
     kri_pass_on(ctx->worker, condition);
 }
 
 void kr_raise_condition(kr_context *ctx, const char *class_name, const char *message)
 {
+    KRI_CHECK_INSIDE(ctx);
+    KRI_CHECK_TEXT(ctx, class_name, 2);
+    KRI_CHECK_TEXT(ctx, message, 3);
     struct kri_worker *w = ctx->worker;
     kri_visit_begin(ctx);
     kr_value name = kri_symbol_remembered(w, class_name), cls = kri_special(w, name);
@@ -334,7 +347,9 @@ void kr_raise_condition(kr_context *ctx, const char *class_name, const char *mes
 
 void kr_interrupt(kr_context *ctx)
 {
-    /* No check: a signal handler may call. */
+    /* From a signal handler, too, and any thread: of the context only whether it lives is looked at. */
+    if (kri_is_checking() && (!ctx || ctx->alive != KRI_ALIVE))
+        kri_misuse(NULL, __func__, "this context was detached, or its VM freed");
     kri_request(ctx->worker, KRI_REQUEST_INTERRUPT);
 }
 

@@ -52,6 +52,10 @@ kr_status kr_define(kr_context *ctx, const char *name, const char *arglist, cons
 {
     struct definition d = {.name = name, .arglist = arglist, .doc = doc, .fn = fn, .user = user};
     KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, name, 2);
+    KRI_CHECK_TEXT(ctx, arglist, 3);
+    if (kri_is_checking() && !fn)
+        kri_misuse(ctx->vm, __func__, "the function is NULL");
     return kri_protected_call(ctx, define, &d, NULL);
 }
 
@@ -100,6 +104,7 @@ kr_status kr_define_class(kr_context *ctx, const char *name, const char *super, 
 {
     struct class_definition d = {name, super, slots, doc};
     KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, name, 2);
     return kri_protected_call(ctx, define_class, &d, NULL);
 }
 
@@ -131,6 +136,11 @@ kr_status kr_define_method(kr_context *ctx, const char *class_name, const char *
 {
     struct definition d = {.name = selector, .arglist = arglist, .doc = doc, .fn = fn, .user = user, .cls = class_name};
     KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, class_name, 2);
+    KRI_CHECK_TEXT(ctx, selector, 3);
+    KRI_CHECK_TEXT(ctx, arglist, 4);
+    if (kri_is_checking() && !fn)
+        kri_misuse(ctx->vm, __func__, "the function is NULL");
     return kri_protected_call(ctx, define_method, &d, NULL);
 }
 
@@ -185,7 +195,7 @@ static kr_value list_restarts(struct kri_worker *w, void *arg)
 
 kr_status kr_restarts(kr_context *ctx, kr_value condition, kr_value *out)
 {
-    KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_INSIDE(ctx);
     KRI_CHECK_VALUE(ctx, condition, 2);
     return kri_protected_call(ctx, list_restarts, &condition, out);
 }
@@ -200,12 +210,11 @@ kr_status kr_invoke_restart(kr_context *ctx, kr_value restart, int argc, const k
 {
     struct kri_worker *w = ctx->worker;
     kr_value found;
-    KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_INSIDE(ctx);
     KRI_CHECK_VALUE(ctx, restart, 2);
+    KRI_CHECK_ARGUMENTS(ctx, argc, argv);
     if (kri_protected_call(ctx, find_restart, &restart, &found) != KR_OK || kri_is_nil(found))
         return KR_ERROR;
-    if (kri_is_checking() && !ctx->entry)
-        kri_misuse(ctx->vm, __func__, "no Lisp code is running: its restarts are gone");
     kri_visit_begin(ctx);
     kr_value arguments = kri_cons(w, found, kri_list_from(w, argv, argc < 0 ? 0 : (size_t)argc));
     kr_value fn = kri_symbol_function(ctx->vm, kri_intern(w, "INVOKE-RESTART", 14, ctx->vm->pkg_lisp));

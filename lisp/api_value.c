@@ -46,7 +46,12 @@ kr_value kr_real(kr_context *ctx, double d)
     kr_value v = kri_flonum_try(d);
     return kri_is_flonum(v) ? v : made(ctx, make_real, (struct made){.d = d}, __func__);
 }
-kr_value kr_string(kr_context *ctx, const char *text) { return kr_bytes(ctx, text, strlen(text)); }
+kr_value kr_string(kr_context *ctx, const char *text)
+{
+    KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, text, 2);
+    return kr_bytes(ctx, text, strlen(text));
+}
 kr_value kr_bytes(kr_context *ctx, const void *bytes, size_t n) { return made(ctx, make_bytes, (struct made){.data = bytes, .n = n}, __func__); }
 kr_value kr_float_vector(kr_context *ctx, const double *elements, size_t n)
 {
@@ -54,6 +59,8 @@ kr_value kr_float_vector(kr_context *ctx, const double *elements, size_t n)
 }
 kr_value kr_list(kr_context *ctx, int n, const kr_value *elements)
 {
+    KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_ARGUMENTS(ctx, n, elements);
     return made(ctx, make_list, (struct made){.data = elements, .n = n < 0 ? 0 : (size_t)n}, __func__);
 }
 
@@ -99,6 +106,9 @@ kr_value kr_cons(kr_context *ctx, kr_value car, kr_value cdr)
 }
 kr_value kr_vector(kr_context *ctx, const kr_value *elements, size_t n)
 {
+    KRI_CHECK_CONTEXT(ctx);
+    for (size_t i = 0; kri_is_checking() && elements && i < n; i++)
+        kri_check_value(ctx, elements[i], __func__, -1 - (int)i);
     return made(ctx, make_vector, (struct made){.data = elements, .n = n}, __func__);
 }
 kr_value kr_integer_vector(kr_context *ctx, const int64_t *elements, size_t n)
@@ -106,7 +116,12 @@ kr_value kr_integer_vector(kr_context *ctx, const int64_t *elements, size_t n)
     return made(ctx, make_integers, (struct made){.data = elements, .n = n}, __func__);
 }
 kr_value kr_big_integer(kr_context *ctx, const char *text) { return made(ctx, make_big, (struct made){.data = text}, __func__); }
-kr_value kr_symbol(kr_context *ctx, const char *name) { return made(ctx, make_symbol, (struct made){.data = name}, __func__); }
+kr_value kr_symbol(kr_context *ctx, const char *name)
+{
+    KRI_CHECK_CONTEXT(ctx);
+    KRI_CHECK_TEXT(ctx, name, 2);
+    return made(ctx, make_symbol, (struct made){.data = name}, __func__);
+}
 
 /* ---- reading values ---- */
 
@@ -158,49 +173,22 @@ kr_status kr_to_real(kr_context *ctx, kr_value v, double *d)
     }
 }
 
-kr_status kr_to_bytes(kr_context *ctx, kr_value v, char **bytes, size_t *n)
-{
-    KRI_CHECK_CONTEXT(ctx);
-    KRI_CHECK_VALUE(ctx, v, 2);
-    if (!kri_is_string(ctx->vm, v))
-        return KR_BAD_TYPE;
-    *bytes = (char *)kri_string_of(v)->byte;
-    *n = kri_length(v);
-    return KR_OK;
-}
-
-kr_status kr_to_reals(kr_context *ctx, kr_value v, double **elements, size_t *n)
-{
-    KRI_CHECK_CONTEXT(ctx);
-    KRI_CHECK_VALUE(ctx, v, 2);
-    if (!kri_is_fvector(ctx->vm, v))
-        return KR_BAD_TYPE;
-    *elements = kri_fvector_of(v)->at;
-    *n = kri_length(v);
-    return KR_OK;
-}
-
-kr_status kr_to_integers(kr_context *ctx, kr_value v, int64_t **elements, size_t *n)
-{
-    KRI_CHECK_CONTEXT(ctx);
-    KRI_CHECK_VALUE(ctx, v, 2);
-    if (!kri_is_ivector(ctx->vm, v))
-        return KR_BAD_TYPE;
-    *elements = kri_ivector_of(v)->at;
-    *n = kri_length(v);
-    return KR_OK;
-}
-
-kr_status kr_to_bits(kr_context *ctx, kr_value v, unsigned char **bits, size_t *n)
-{
-    KRI_CHECK_CONTEXT(ctx);
-    KRI_CHECK_VALUE(ctx, v, 2);
-    if (kri_element(ctx->vm, v) != KRI_ELEMENT_BIT)
-        return KR_BAD_TYPE;
-    *bits = kri_string_of(v)->byte;
-    *n = kri_length(v);
-    return KR_OK;
-}
+/* What a value of one type holds, in place. */
+#define IN_PLACE(name, element, is_right, elements)                                            \
+    kr_status name(kr_context *ctx, kr_value v, element **at, size_t *n)                       \
+    {                                                                                          \
+        KRI_CHECK_CONTEXT(ctx);                                                                \
+        KRI_CHECK_VALUE(ctx, v, 2);                                                            \
+        if (!(is_right))                                                                       \
+            return KR_BAD_TYPE;                                                                \
+        *at = elements;                                                                        \
+        *n = kri_length(v);                                                                    \
+        return KR_OK;                                                                          \
+    }
+IN_PLACE(kr_to_bytes, char, kri_is_string(ctx->vm, v), (char *)kri_string_of(v)->byte)
+IN_PLACE(kr_to_reals, double, kri_is_fvector(ctx->vm, v), kri_fvector_of(v)->at)
+IN_PLACE(kr_to_integers, int64_t, kri_is_ivector(ctx->vm, v), kri_ivector_of(v)->at)
+IN_PLACE(kr_to_bits, unsigned char, kri_element(ctx->vm, v) == KRI_ELEMENT_BIT, kri_string_of(v)->byte)
 
 kr_status kr_symbol_name(kr_context *ctx, kr_value v, const char **name, size_t *n)
 {

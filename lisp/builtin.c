@@ -122,6 +122,14 @@ kr_value kri_arg_key(int argc, const kr_value *argv, int from, kr_value key, kr_
     return otherwise;
 }
 
+_Noreturn static void unknown_key(struct kri_worker *w, kr_value key)
+{
+    const struct kri_code *code = kri_is_function(w->callee) ? kri_code_of(w->callee) : NULL;
+    if (!code || !kri_is_string(w->vm, code->lambda_list))
+        kri_error(w, KRI_E_NO_KEYWORD, key, NULL);
+    kri_error(w, KRI_E_NO_KEYWORD, key, "of %V; parameters: %s", code->name, (const char *)kri_string_of(code->lambda_list)->byte);
+}
+
 void kri_check_keys(struct kri_worker *w, int argc, const kr_value *argv, int from, const kr_value *allowed, int n)
 {
     for (int i = from; i < argc; i += 2) {
@@ -133,6 +141,6 @@ void kri_check_keys(struct kri_worker *w, int argc, const kr_value *argv, int fr
         while (j < n && !kri_eq(argv[i], allowed[j]))
             j++;
         if (j == n)
-            kri_error(w, KRI_E_NO_KEYWORD, argv[i], NULL);
+            unknown_key(w, argv[i]);
     }
 }

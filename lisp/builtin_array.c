@@ -152,7 +152,7 @@ static struct place place(struct kri_worker *w, const kr_value *argv, int n)
             kri_argument_error(w, 0, argv[0], KRI_E_ARRAY_DIMENSION);
         intptr_t i = kri_arg_fixnum(w, argv, 1);
         if (i < 0 || (size_t)i >= kri_length(argv[0]))
-            kri_argument_error(w, 1, argv[1], KRI_E_ARRAY_INDEX);
+            kri_index_error(w, 1, argv[1], KRI_E_ARRAY_INDEX, kri_length(argv[0]));
         return (struct place){argv[0], (size_t)i};
     }
     const struct kri_array *a = array_arg(w, argv, 0);
@@ -162,7 +162,7 @@ static struct place place(struct kri_worker *w, const kr_value *argv, int n)
     for (int k = 0; k < n; k++) {
         intptr_t i = kri_arg_fixnum(w, argv, k + 1), d = natural_slot(&a->dim[k]);
         if (i < 0 || i >= d)
-            kri_argument_error(w, k + 1, argv[k + 1], KRI_E_ARRAY_INDEX);
+            kri_index_error(w, k + 1, argv[k + 1], KRI_E_ARRAY_INDEX, (size_t)(d > 0 ? d : 0));
         at = at * (size_t)d + (size_t)i;
     }
     return array_place(w, a, at, argv[1]);
@@ -213,7 +213,7 @@ static struct place row_major_place(struct kri_worker *w, const kr_value *argv)
     const struct kri_array *a = array_arg(w, argv, 0);
     intptr_t i = kri_arg_fixnum(w, argv, 1);
     if (i < 0 || (size_t)i >= total_size(a))
-        kri_argument_error(w, 1, argv[1], KRI_E_ARRAY_INDEX);
+        kri_index_error(w, 1, argv[1], KRI_E_ARRAY_INDEX, total_size(a));
     return array_place(w, a, (size_t)i, argv[1]);
 }
 

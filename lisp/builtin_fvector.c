@@ -423,6 +423,17 @@ static bool look_matrix(struct kr_vm *vm, kr_value v, struct matrix *m)
     return look_array(vm, v, KRI_ELEMENT_FLOAT, m, &offset);
 }
 
+bool kri_look_matrix(struct kr_vm *vm, kr_value v, double **at, size_t *rows, size_t *columns)
+{
+    struct matrix m;
+    if (!kri_is_pointer(v) || !look_matrix(vm, v, &m))
+        return false;
+    *at = m.at;
+    *rows = m.rows;
+    *columns = m.columns;
+    return true;
+}
+
 static struct matrix arg_matrix(struct kri_worker *w, const kr_value *argv, int i)
 {
     struct matrix m;
@@ -465,6 +476,13 @@ static struct matrix new_matrix(struct kri_worker *w, size_t rows, size_t column
     a->dim[1] = kri_fixnum((intptr_t)columns);
     m.array = kri_value_of(a);
     return m;
+}
+
+kr_value kri_make_matrix(struct kri_worker *w, size_t rows, size_t columns, double **at)
+{
+    struct matrix m = new_matrix(w, rows, columns);
+    *at = m.at;
+    return m.array;
 }
 
 /* Argument I as the matrix for a result, or a fresh one. */

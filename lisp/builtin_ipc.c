@@ -318,14 +318,19 @@ KR_BUILTIN(mmap, "unix:mmap", "(address length protection share stream offset)",
     return foreign_string(w, p, (size_t)length);
 }
 
-KR_BUILTIN(munmap, "unix:munmap", "(address length)",
-           "Give back what unix:mmap mapped: ADDRESS is the foreign string or its address. The string holds zeros from now on. 0 or minus errno.")
+/* The end of the region at P, if it is one: 0 or minus errno. */
+static kr_value region_give_back(void *p)
 {
-    void *p = region_argument(w, argv, 0);
-    kri_arg_natural(w, argv, 1);
     size_t length = region_take(p);
     int error = length ? blank(p, length) : EINVAL;
     return error ? kri_unix_error(error) : kri_fixnum(0);
+}
+
+KR_BUILTIN(munmap, "unix:munmap", "(address length)",
+           "Give back what unix:mmap mapped: ADDRESS is the foreign string or its address. The string holds zeros from now on. 0 or minus errno.")
+{
+    kri_arg_natural(w, argv, 1);
+    return region_give_back(region_argument(w, argv, 0));
 }
 
 KR_BUILTIN(shmget, "unix:shmget", "(key size &optional (mode #o1666))",
@@ -355,10 +360,7 @@ KR_BUILTIN(shmat, "unix:shmat", "(id)", "The shared memory ID as a foreign strin
 
 KR_BUILTIN(shmdt, "unix:shmdt", "(memory)", "Give back the shared MEMORY, a foreign string, which holds zeros from now on. 0 or minus errno.")
 {
-    void *p = region_argument(w, argv, 0);
-    size_t length = region_take(p);
-    int error = length ? blank(p, length) : EINVAL;
-    return error ? kri_unix_error(error) : kri_fixnum(0);
+    return region_give_back(region_argument(w, argv, 0));
 }
 
 KR_BUILTIN(shmctl, "unix:shmctl", "(id command &optional buffer)",

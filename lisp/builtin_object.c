@@ -301,15 +301,17 @@ KR_BUILTIN(delete_method, "lisp::%delete-method", "(class selector)", "Take away
 KR_BUILTIN(class_by_index, "sys::class-by-index", "(index)", "The class with index INDEX, or nil.")
 {
     intptr_t i = kri_arg_natural(w, argv, 0);
-    return (size_t)i < kri_load_acquire(&w->vm->class_count) ? w->vm->classes[i].object : KRI_NIL;
+    return (size_t)i < kri_load_acquire(&w->vm->class_count) ? kri_slot(&w->vm->classes[i].object) : KRI_NIL;
 }
 
 KR_BUILTIN(all_classes, "sys:list-all-classes", "()", "A list of all classes.")
 {
     kr_value list = KRI_NIL;
-    for (size_t i = kri_load_acquire(&w->vm->class_count); i-- > 1;)
-        if (!kri_is_nil(w->vm->classes[i].object) && !kri_load_acquire(&w->vm->classes[i].superseded))
-            list = kri_cons(w, w->vm->classes[i].object, list);
+    for (size_t i = kri_load_acquire(&w->vm->class_count); i-- > 1;) {
+        kr_value cls = kri_slot(&w->vm->classes[i].object);
+        if (!kri_is_nil(cls) && !kri_load_acquire(&w->vm->classes[i].superseded))
+            list = kri_cons(w, cls, list);
+    }
     return list;
 }
 

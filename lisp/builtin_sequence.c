@@ -145,6 +145,12 @@ KR_BUILTIN(list_length, "list-length", "(list)", "Return the number of elements 
     return kri_fixnum((intptr_t)kri_sequence_length(w, argv, 0));
 }
 
+_Noreturn void kri_index_error(struct kri_worker *w, int i, kr_value index, int code, size_t length)
+{
+    kri_error(w, code, index, "argument %d of %V is %V, of %ld elements", i + 1, kri_is_function(w->callee) ? kri_code_of(w->callee)->name : KRI_NIL, index,
+              (long)length);
+}
+
 /* The cons of LIST at index argument I, or the error SEQUENCE_INDEX. */
 static struct kri_cons *list_at(struct kri_worker *w, kr_value list, const kr_value *argv, int i)
 {
@@ -152,10 +158,11 @@ static struct kri_cons *list_at(struct kri_worker *w, kr_value list, const kr_va
     size_t ticks = 0;
     if (n < 0)
         kri_argument_error(w, i, argv[i], KRI_E_SEQUENCE_INDEX);
+    kr_value whole = list;
     for (; n > 0 && kri_is_cons(list); n--, list = kri_cdr(list))
         kri_tick(w, &ticks);
     if (!kri_is_cons(list))
-        kri_argument_error(w, i, argv[i], KRI_E_SEQUENCE_INDEX);
+        kri_index_error(w, i, argv[i], KRI_E_SEQUENCE_INDEX, kri_list_length(w, whole));
     return kri_cons_of(list);
 }
 
@@ -172,13 +179,15 @@ static size_t vector_at(struct kri_worker *w, const kr_value *argv, struct kri_s
         limit = limit < room ? limit : room;
     }
     if (n < 0 || (size_t)n >= limit)
-        kri_argument_error(w, 1, argv[1], KRI_E_ARRAY_INDEX);
+        kri_index_error(w, 1, argv[1], KRI_E_ARRAY_INDEX, limit);
     return s->start + (size_t)n;
 }
 
 KR_BUILTIN(elt, "elt", "(sequence index)", "Return the element of SEQUENCE at INDEX (from 0). An index out of range is an error.")
 {
     struct kri_span s;
+    if (kri_has_class(argv[0], KRI_CLASS_VECTOR) && kri_is_fixnum(argv[1]) && (uintptr_t)kri_fixnum_value(argv[1]) < kri_length(argv[0]))
+        return kri_slot(&kri_vector_of(argv[0])->at[kri_fixnum_value(argv[1])]);
     if (kri_is_cons(argv[0]))
         return kri_slot(&list_at(w, argv[0], argv, 1)->car);
     size_t i = vector_at(w, argv, &s);
@@ -211,6 +220,8 @@ static kr_value copy_list(struct kri_worker *w, kr_value l, bool keep_tail)
         kr_value c = kri_cons(w, kri_slot(&kri_cons_of(l)->car), KRI_NIL);
         kri_store(w, &tail->head, &tail->cdr, c);
         tail = kri_cons_of(c);
+        if (KRI_UNLIKELY(ticks == KRI_LONG_LIST))
+            kri_list_length(w, l); /* not circular */
     }
     if (keep_tail && !kri_is_nil(l))
         kri_store(w, &tail->head, &tail->cdr, l);
@@ -487,7 +498,10 @@ KR_BUILTIN(make_class, "lisp::%make-of-class", "(class list)", "Return a sequenc
 KR_BUILTIN(vector_end, "lisp::sequence-end", "(sequence start end)",
            "Return the end of a walk over SEQUENCE from START to END (NIL: its length), cut to its length; START behind it is an error.")
 {
+    struct kri_span s;
     size_t from, to;
+    if (!kri_is_list(argv[0]) && !kri_span_of(w->vm, argv[0], &s)) /* the functions that ask here are what the program called */
+        kri_error(w, KRI_E_NO_SEQUENCE, argv[0], NULL);
     kri_bounds(w, argv[1], argv[2], kri_sequence_length(w, argv, 0), &from, &to);
     return kri_fixnum((intptr_t)to);
 }

@@ -341,7 +341,7 @@ static unsigned char *char_at(struct kri_worker *w, const kr_value *argv)
         kri_argument_error(w, 0, argv[0], KRI_E_NO_STRING);
     intptr_t i = kri_arg_fixnum(w, argv, 1);
     if (i < 0 || (size_t)i >= kri_length(argv[0]))
-        kri_argument_error(w, 1, argv[1], KRI_E_ARRAY_INDEX);
+        kri_index_error(w, 1, argv[1], KRI_E_ARRAY_INDEX, kri_length(argv[0]));
     return kri_vector_bytes(w->vm, argv[0]) + i;
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+#include "lisp/host.h"
 #include "lisp/profile.h"
 #include "lisp/init.h"
 #include "lisp/stream.h"
@@ -108,13 +109,19 @@ static void wait_forever(void *arg)
     pthread_cond_wait(x->changed, x->lock);
 }
 
-/* Wait for a change; false: an interrupt is due, and the lock was released to let it in (it may raise). The wait looks up ten
- * times a second because a signal handler can post a request but cannot signal a condition variable. */
-static bool wait_for_change(struct kri_worker *w, pthread_mutex_t *lock, pthread_cond_t *changed)
+/* Wait for a change; false: an interrupt is due. The wait looks up ten times a second because a signal handler can post a request
+ * but cannot signal a condition variable. */
+static bool wait_a_while(struct kri_worker *w, pthread_mutex_t *lock, pthread_cond_t *changed)
 {
     struct wait x = {.lock = lock, .changed = changed, .until = after_ms(100)};
     kri_blocking(w, wait_outside, &x);
-    if (kri_load_relaxed(&w->lisp_limit) != 0)
+    return kri_load_relaxed(&w->lisp_limit) != 0;
+}
+
+/* The same; on false the lock was released to let the interrupt in (it may raise). */
+static bool wait_for_change(struct kri_worker *w, pthread_mutex_t *lock, pthread_cond_t *changed)
+{
+    if (wait_a_while(w, lock, changed))
         return true;
     pthread_mutex_unlock(lock);
     kri_poll_slow(w);
@@ -503,6 +510,14 @@ static void append_interrupt_locked(struct kri_worker *w, struct kr_context *ctx
         kri_store(w, kri_ptr(last), &kri_cons_of(last)->cdr, entry);
 }
 
+/* Whoever waits for anything looks again. */
+static void wake_all(struct kri_threads *t)
+{
+    pthread_cond_broadcast(&t->changed);
+    for (int i = 0; i < STRIPES; i++)
+        pthread_cond_broadcast(&t->stripe[i].changed);
+}
+
 KR_BUILTIN(interrupt_thread, "sys:interrupt-thread", "(thread &optional function)",
            "Have THREAD call FUNCTION at its next poll, or without FUNCTION raise the error interrupted there. Functions that wait are "
            "called in order; errors that wait are one. nil if it runs nothing.")
@@ -518,9 +533,7 @@ KR_BUILTIN(interrupt_thread, "sys:interrupt-thread", "(thread &optional function
         append_interrupt_locked(w, p->ctx, entry);
         kri_unlock(&w->vm->lock);
         kri_request(p->ctx->worker, KRI_REQUEST_INTERRUPT);
-        pthread_cond_broadcast(&t->changed);
-        for (int i = 0; i < STRIPES; i++)
-            pthread_cond_broadcast(&t->stripe[i].changed);
+        wake_all(t);
     }
     kri_unlock(&t->lock);
     return kri_bool(w, running);
@@ -561,9 +574,7 @@ void kri_threads_stop(struct kri_worker *w)
                 kri_request(p->ctx->worker, KRI_REQUEST_INTERRUPT);
             }
         }
-        pthread_cond_broadcast(&t->changed);
-        for (int i = 0; i < STRIPES; i++)
-            pthread_cond_broadcast(&t->stripe[i].changed);
+        wake_all(t);
         if (!alive)
             break;
         struct wait x = {.lock = &t->lock, .changed = &t->changed, .until = after_ms(10)};
@@ -614,6 +625,8 @@ static void keep_this_thread(struct kri_worker *w)
     pthread_mutex_init(&vm->lock, NULL);
     pthread_mutex_init(&vm->package_lock, NULL);
     pthread_mutex_init(&vm->contexts_lock, NULL);
+    if (vm->host)
+        vm->host->process = getpid();
     for (struct kr_context *c = vm->contexts, *next; c; c = next) {
         next = c->next;
         if (c != w->ctx)
@@ -718,9 +731,7 @@ static void lock_acquire(struct kri_worker *w, kr_value lock)
      * read-modify-writes of the count comes second and sees what came before the first. */
     kri_fetch_add(word(lock, 1), 1);
     while (!lock_try(w, lock)) {
-        struct wait x = {.lock = &s->lock, .changed = &s->changed, .until = after_ms(100)};
-        kri_blocking(w, wait_outside, &x);
-        if (kri_load_relaxed(&w->lisp_limit) == 0) {
+        if (!wait_a_while(w, &s->lock, &s->changed)) {
             kri_fetch_add(word(lock, 1), (size_t)-1);
             pthread_mutex_unlock(&s->lock);
             kri_poll_slow(w);
@@ -784,11 +795,8 @@ KR_BUILTIN(cond_wait, "sys:cond-wait", "(condition lock)",
     lock_release(w, lock);
     kri_lock(w, &s->lock);
     bool interrupted = false;
-    while (kri_load_relaxed(word(c, 0)) == seen && !interrupted) {
-        struct wait x = {.lock = &s->lock, .changed = &s->changed, .until = after_ms(100)};
-        kri_blocking(w, wait_outside, &x);
-        interrupted = kri_load_relaxed(&w->lisp_limit) == 0;
-    }
+    while (kri_load_relaxed(word(c, 0)) == seen && !interrupted)
+        interrupted = !wait_a_while(w, &s->lock, &s->changed);
     kri_unlock(&s->lock);
     /* The lock is taken again before the interrupt runs, as callers expect. */
     lock_acquire(w, lock);
@@ -796,28 +804,27 @@ KR_BUILTIN(cond_wait, "sys:cond-wait", "(condition lock)",
     return w->vm->sym.t;
 }
 
-KR_BUILTIN(cond_signal, "sys:cond-signal", "(condition)", "Wake the threads that wait for CONDITION. Returns t.")
+/* Add one to the count of V, a semaphore or of a condition variable's signals, and wake who waits for it. */
+static kr_value count_and_wake(struct kri_worker *w, kr_value v)
 {
-    kr_value c = sync_object(w, argv, 0);
-    struct stripe *s = stripe_of(w, c);
-    kri_lock(w, &s->lock);
-    kri_store_release(word(c, 0), kri_load_relaxed(word(c, 0)) + 1);
-    pthread_cond_broadcast(&s->changed);
-    kri_unlock(&s->lock);
-    return w->vm->sym.t;
-}
-
-KR_BUILTIN(make_semaphore, "sys:make-semaphore", "()", "A counting semaphore, its count 0.") { return kri_make_ivector(w, 12); }
-
-KR_BUILTIN(sema_post, "sys:sema-post", "(semaphore)", "Add one to SEMAPHORE's count and wake a waiter. Returns t.")
-{
-    kr_value v = sync_object(w, argv, 0);
     struct stripe *s = stripe_of(w, v);
     kri_lock(w, &s->lock);
     kri_store_release(word(v, 0), kri_load_relaxed(word(v, 0)) + 1);
     pthread_cond_broadcast(&s->changed);
     kri_unlock(&s->lock);
     return w->vm->sym.t;
+}
+
+KR_BUILTIN(cond_signal, "sys:cond-signal", "(condition)", "Wake the threads that wait for CONDITION. Returns t.")
+{
+    return count_and_wake(w, sync_object(w, argv, 0));
+}
+
+KR_BUILTIN(make_semaphore, "sys:make-semaphore", "()", "A counting semaphore, its count 0.") { return kri_make_ivector(w, 12); }
+
+KR_BUILTIN(sema_post, "sys:sema-post", "(semaphore)", "Add one to SEMAPHORE's count and wake a waiter. Returns t.")
+{
+    return count_and_wake(w, sync_object(w, argv, 0));
 }
 
 static bool sema_take_locked(kr_value v)

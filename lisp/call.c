@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "lisp/interp.h"
+#include "lisp/printer.h"
 #include "lisp/native.h"
 #include "lisp/send.h"
 
@@ -65,8 +66,8 @@ _Noreturn static void enter_handler(struct kr_context *ctx, struct kri_native_ha
     ctx->base = r->base;
     ctx->pc = r->pc;
     ctx->top = NULL;
-    ctx->compiler = r->compiler;
-    ctx->evaluated = r->evaluated;
+    ctx->compiler = NULL;
+    ctx->evaluated = KRI_NIL;
     kri_store_relaxed(&ctx->locals_count, r->locals);
     if (ctx->segment != r->segment)
         kri_segment_unlink_to(ctx, r->segment);
@@ -233,17 +234,7 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
 kr_value kri_call_bytecode(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_bytecode(w, fn, argc, argv, false); }
 kr_value kri_call_arranged(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_bytecode(w, fn, argc, argv, true); }
 kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, false); }
-/* An expander in native code makes no entry that would set the compilation aside. */
-kr_value kri_call_macro(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv)
-{
-    struct kri_compiler *compiler = w->ctx->compiler;
-    kr_value form;
-    if (kri_is_function(fn) && kri_code_of(fn)->native)
-        w->ctx->compiler = NULL;
-    form = call_any(w, fn, argc, argv, true);
-    w->ctx->compiler = compiler;
-    return form;
-}
+kr_value kri_call_macro(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, true); }
 kr_value kri_call1(struct kri_worker *w, kr_value fn, kr_value a) { return kri_call(w, fn, 1, &a); }
 kr_value kri_call2(struct kri_worker *w, kr_value fn, kr_value a, kr_value b)
 {
@@ -408,11 +399,16 @@ _Noreturn void kri_argc_error(struct kri_worker *w, kr_value fn, int argc, const
         argv++;
     }
     kr_value call = kri_cons(w, code->name, kri_list_from(w, argv, argc < 0 ? 0 : (size_t)(argc > 20 ? 20 : argc)));
+    char parameters[200] = "";
+    if (kri_is_string(w->vm, code->lambda_list))
+        snprintf(parameters, sizeof parameters, "%s", (const char *)kri_string_of(code->lambda_list)->byte);
+    else
+        snprintf(parameters, sizeof parameters, "%s", (const char *)kri_string_of(kri_print_cut(w, code->lambda_list, sizeof parameters - 1))->byte);
     if (max < 0)
-        kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, at least %d expected: %V", argc, min, code->lambda_list);
+        kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, at least %d expected: %s", argc, min, parameters);
     if (min == max)
-        kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, %d expected: %V", argc, min, code->lambda_list);
-    kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, %d to %d expected: %V", argc, min, max, code->lambda_list);
+        kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, %d expected: %s", argc, min, parameters);
+    kri_error_call(w, KRI_E_ARGC, code->name, call, "%d given, %d to %d expected: %s", argc, min, max, parameters);
 }
 
 static int key_index(const struct kri_code *code, kr_value key)
@@ -422,6 +418,12 @@ static int key_index(const struct kri_code *code, kr_value key)
         if (kri_eq(keys->at[i], key))
             return (int)i;
     return -1;
+}
+
+/* The call of CODE with the ARGC arguments at BASE as a list, for an error. */
+static kr_value failed_call(struct kri_worker *w, const struct kri_code *code, int argc, const kr_value *base)
+{
+    return kri_cons(w, code->name, kri_list_from(w, base, (size_t)(argc > 20 ? 20 : argc)));
 }
 
 void kri_arrange(struct kri_worker *w, struct kri_code *code, kr_value fn, kr_value *base, int argc)
@@ -447,14 +449,15 @@ void kri_arrange(struct kri_worker *w, struct kri_code *code, kr_value fn, kr_va
         for (unsigned i = 0; i < code->nkey; i++)
             key[i] = KRI_ABSENT;
         if (extra & 1)
-            kri_error(w, KRI_E_KEYWORD_EXPECTED, code->name, "a value is missing after %V", base[argc - 1]);
+            kri_error_call(w, KRI_E_KEYWORD_EXPECTED, code->name, failed_call(w, code, argc, base), "a value is missing after %V", base[argc - 1]);
         bool allow = code->flags & KRI_CODE_ALLOW;
         for (int i = positional; i < argc; i += 2) {
             if (!kri_is_symbol(base[i]) || kri_is_nil(base[i]))
-                kri_error(w, KRI_E_KEYWORD_EXPECTED, code->name, "%V is none; parameters: %V", base[i], code->lambda_list);
+                kri_error_call(w, KRI_E_KEYWORD_EXPECTED, code->name, failed_call(w, code, argc, base), "%V is none; parameters: %V", base[i],
+                               code->lambda_list);
             int j = key_index(code, base[i]);
             if (j < 0 && !allow)
-                kri_error(w, KRI_E_NO_KEYWORD, base[i], "of %V; parameters: %V", code->name, code->lambda_list);
+                kri_error_call(w, KRI_E_NO_KEYWORD, base[i], failed_call(w, code, argc, base), "of %V; parameters: %V", code->name, code->lambda_list);
             if (j >= 0 && kri_eq(key[j], KRI_ABSENT)) /* the first of duplicates wins */
                 key[j] = base[i + 1];
         }

@@ -40,7 +40,10 @@ kr_value kri_class_of(struct kr_vm *vm, kr_value v)
     return c ? vm->classes[c->cls].object : KRI_NIL;
 }
 
-/* Fill in the C side of class INDEX. False when memory is out. */
+/* Release: pairs with the data dependency of who finds the class by its index; all about it is filled in. */
+static void show_class(struct kri_class *c, kr_value object) { kri_store_release((volatile kri_atomic *)&c->object.w, object.w); }
+
+/* Fill in the C side of class INDEX, save OBJECT, which show_class adds. False when memory is out. */
 static bool class_record(struct kr_vm *vm, unsigned index, kr_value object, unsigned super, unsigned slots, unsigned layout, unsigned element,
                          int fixed_size)
 {
@@ -53,7 +56,6 @@ static bool class_record(struct kr_vm *vm, unsigned index, kr_value object, unsi
     if (s)
         memcpy(display, s->display, depth * sizeof *display);
     display[depth] = object;
-    c->object = object;
     c->display = display;
     c->super = (uint16_t)super;
     c->depth = (uint16_t)depth;
@@ -330,6 +332,7 @@ kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, k
     struct kri_metaclass *m = kri_metaclass_of(object);
     kri_lock(w, &vm->lock); /* what belongs together changes together: see current_definition */
     if (redefine) {
+        show_class(&vm->classes[index], object); /* before the first instance can be made */
         struct kri_class *o = &vm->classes[kri_fixnum_value(kri_slot(&m->cix))];
         o->methods = kri_slot(&m->methods);
         kri_store_release(&o->superseded, true); /* pairs with the acquire in find_in */
@@ -344,10 +347,15 @@ kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, k
         kri_store(w, &m->head, &m->element_type, element_keyword(vm, element));
         kri_store(w, &m->head, &m->size, kri_fixnum(size));
     }
+    if (!redefine)
+        show_class(&vm->classes[index], object); /* when nothing is missing from it */
     kri_unlock(&vm->lock);
     if (redefine) {
-        kr_value methods = recompiled_methods(w, object, kri_slot(&m->methods));
-        kri_store(w, &m->head, &m->methods, methods);
+        kr_value methods, old;
+        do {
+            old = kri_slot(&m->methods);
+            methods = recompiled_methods(w, object, old);
+        } while (!kri_store_cas(w, &m->head, &m->methods, old, methods));
     }
     kri_store(w, &sym->head, &sym->value, object);
     kri_fetch_add(&vm->method_epoch, 1);
@@ -431,21 +439,41 @@ void kri_add_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_va
 {
     struct kri_metaclass *m = kri_metaclass_of(cls);
     kr_value entry = kri_cons(w, selector, kri_cons(w, fn, kri_is_nil(doc) ? KRI_NIL : kri_cons(w, doc, KRI_NIL)));
-    kr_value list = methods_with(w, kri_slot(&m->methods), selector, entry);
-    kri_store(w, &m->head, &m->methods, list);
+    kr_value old;
+    do
+        old = kri_slot(&m->methods);
+    while (!kri_store_cas(w, &m->head, &m->methods, old, methods_with(w, old, selector, entry))); /* another thread changes the same class */
     kri_fetch_add(&w->vm->method_epoch, 1);
+}
+
+bool kri_replace_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value old_fn, kr_value fn)
+{
+    struct kri_metaclass *m = kri_metaclass_of(cls);
+    kr_value old, list, entry;
+    do {
+        old = list = kri_slot(&m->methods);
+        while (kri_is_cons(list) && !kri_eq(kri_car(kri_car(list)), selector))
+            list = kri_cdr(list);
+        if (!kri_is_cons(list) || !kri_eq(kri_car(kri_cdr(kri_car(list))), old_fn))
+            return false;
+        entry = kri_cons(w, selector, kri_cons(w, fn, kri_cdr(kri_cdr(kri_car(list)))));
+        list = methods_with(w, old, selector, entry);
+    } while (!kri_store_cas(w, &m->head, &m->methods, old, list));
+    kri_fetch_add(&w->vm->method_epoch, 1);
+    return true;
 }
 
 bool kri_remove_method(struct kri_worker *w, kr_value cls, kr_value selector)
 {
     struct kri_metaclass *m = kri_metaclass_of(cls);
-    kr_value old = kri_slot(&m->methods), l = old;
-    while (kri_is_cons(l) && !kri_eq(kri_car(kri_car(l)), selector))
-        l = kri_cdr(l);
-    if (!kri_is_cons(l))
-        return false;
-    kr_value list = methods_with(w, old, selector, KRI_NIL);
-    kri_store(w, &m->head, &m->methods, list);
+    kr_value old, l;
+    do {
+        l = old = kri_slot(&m->methods);
+        while (kri_is_cons(l) && !kri_eq(kri_car(kri_car(l)), selector))
+            l = kri_cdr(l);
+        if (!kri_is_cons(l))
+            return false;
+    } while (!kri_store_cas(w, &m->head, &m->methods, old, methods_with(w, old, selector, KRI_NIL)));
     kri_fetch_add(&w->vm->method_epoch, 1);
     return true;
 }
@@ -505,6 +533,15 @@ _Noreturn static void no_method(struct kri_worker *w, kr_value selector, int arg
     kri_error_call(w, KRI_E_NO_METHOD, selector, call, "receiver %V", argv[0]);
 }
 
+/* No method: another thread may be loading the module that defines it. */
+static void await_modules(struct kri_worker *w)
+{
+    kr_value callee = w->callee, f = w->vm->sym.await_modules;
+    if (w->vm->running && !(kri_code_of(kri_symbol_function(w->vm, f))->flags & KRI_CODE_UNDEFINED))
+        kri_call(w, kri_symbol_function(w->vm, f), 0, NULL);
+    w->callee = callee;
+}
+
 kr_value kri_send_slow(struct kri_worker *w, kr_value *argv, int *argc, kr_value selector, kr_value super_of)
 {
     struct kr_vm *vm = w->vm;
@@ -515,6 +552,7 @@ kr_value kri_send_slow(struct kri_worker *w, kr_value *argv, int *argc, kr_value
         cache->epoch = epoch;
     }
     cache->misses++;
+    bool awaited = false;
     for (int hops = 0; hops < 100; hops++) {
         struct kri_cell *c = kri_cell(vm, argv[0]);
         if (!c) {
@@ -542,6 +580,11 @@ kr_value kri_send_slow(struct kri_worker *w, kr_value *argv, int *argc, kr_value
         kr_value next = forwarded_to(vm, c, selector, &found);
         if (!found) {
             fn = kri_find_method(w, start, vm->sym.k_nomethod, NULL);
+            if (kri_is_nil(fn) && !awaited) {
+                await_modules(w);
+                awaited = true;
+                continue;
+            }
             if (kri_is_nil(fn))
                 no_method(w, selector, *argc, argv);
             memmove(argv + 2, argv + 1, (size_t)(*argc - 1) * sizeof *argv);

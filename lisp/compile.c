@@ -1,5 +1,6 @@
 /* compile.c -- the compiler's arena and entry points, eval, and the builtins about evaluation. */
 #include <ctype.h>
+#include "lisp/reader.h"
 #include "lisp/compile.h"
 #include "lisp/init.h"
 #include "lisp/native_module.h"
@@ -17,7 +18,7 @@ void kri_compiler_init(struct kri_compiler *c, struct kri_worker *w, kr_value fo
     c->end = c->first + sizeof c->first;
     c->scope = NULL;
     c->fn = NULL;
-    c->line = 0;
+    c->line = kri_positions_frozen(w) ? kri_positions_form_line(w) : 0;
     c->tolerant = false;
     c->here = c->outer = KRI_NIL;
     c->stepping = false;
@@ -79,6 +80,7 @@ size_t kri_form_length(struct kri_worker *w, kr_value list, kr_value form, int c
 /* ---- compiling ---- */
 
 kr_value kri_compiler_form(const struct kri_compiler *c) { return kri_is_nil(c->here) ? c->form : c->here; }
+unsigned kri_compiler_line(const struct kri_compiler *c) { return c->line; }
 
 static void compiler_end(struct kri_compiler *c) { c->w->ctx->compiler = c->outside; }
 
@@ -671,9 +673,25 @@ KR_BUILTIN(disassemble, "disassemble", "(function)",
     return KRI_NIL;
 }
 
+KR_BUILTIN(open_code, "lisp::%open-code", "(&rest symbols)",
+           "The functions that SYMBOLS name, mapcar or mapc, are the core's: their calls may be compiled as loops. Returns nil.")
+{
+    for (int i = 0; i < argc; i++) {
+        kr_value symbol = kri_arg_symbol(w, argv, i);
+        struct kri_code *code = kri_code_of(kri_symbol_function(w->vm, symbol));
+        const struct kri_string *s = kri_string_of(kri_symbol_of(w->vm, symbol)->pname);
+        for (const struct kri_inline_name *n = kri_inline_names; n->name; n++)
+            if (n->number >= KRI_I_MAPC && strlen(n->name) == s->head.length && !memcmp(n->name, s->byte, s->head.length) &&
+                !(code->flags & KRI_CODE_UNDEFINED))
+                code->spare = (uint16_t)n->number;
+    }
+    return KRI_NIL;
+}
+
 const struct kri_builtin *const kri_builtins_compile[] = {
     &defun_def, &defmacro_def, &eval_def, &eval_in_def, &macroexpand_1_def, &macroexpand2_def, &macroexpand_def,
     &compile_stepping_def, &compile_stepping_method_def, &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
+    &open_code_def,
     NULL,
 };
 

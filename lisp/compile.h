@@ -31,6 +31,14 @@ struct kri_var {
     bool captured, assigned; /* both: it lives in a box */
     bool unset;              /* bound without a value: nil then, whatever is declared */
     struct kri_declared declared;
+    struct kri_fn *function; /* of a local function, with what is known of its use: */
+    bool escapes;            /* it is taken as a value */
+    struct kri_local_call *calls;
+};
+struct kri_local_call {
+    struct kri_fn *from;
+    size_t arguments;
+    struct kri_local_call *next;
 };
 static inline bool kri_var_boxed(const struct kri_var *v) { return v->captured && v->assigned; }
 
@@ -116,6 +124,7 @@ enum kri_node_op {
     KRI_N_PROG1,      /* first, rest */
     KRI_N_CALL,       /* value: the symbol; arguments */
     KRI_N_CALLV,      /* function, arguments */
+    KRI_N_CALLLOCAL,  /* var: the local function's; arguments */
     KRI_N_APPLY,      /* function, arguments */
     KRI_N_SEND,       /* value: the selector; receiver, arguments */
     KRI_N_SENDV,      /* receiver, selector, arguments */
@@ -132,7 +141,9 @@ enum kri_inline {
     KRI_I_LT, KRI_I_LE, KRI_I_GT, KRI_I_GE, KRI_I_NUMEQ,
     KRI_I_EQ, KRI_I_EQL, KRI_I_NOT, KRI_I_CONSP, KRI_I_ATOM,
     KRI_I_CAR, KRI_I_CDR, KRI_I_CXR, KRI_I_CONS, KRI_I_LIST, KRI_I_AREF, KRI_I_ASET,
+    KRI_I_TRUNCATE, KRI_I_LOGAND, KRI_I_LOGIOR, KRI_I_LOGXOR, KRI_I_ASH, KRI_I_LENGTH, KRI_I_RPLACA, KRI_I_RPLACD,
     KRI_I_FUNCALL, KRI_I_APPLY, KRI_I_SEND, KRI_I_EVAL,
+    KRI_I_MAPC, KRI_I_MAPCAR, /* functions in Lisp that are loops where the function is a lambda form: %open-code marks them */
 };
 
 /* What the declarations of a body say: a list of names, and one of (name . type). */
@@ -195,6 +206,11 @@ struct kri_fn {
     unsigned slots_used;              /* 1 + the highest slot used directly, in closures too */
     struct kri_var **up;              /* captured variables */
     unsigned ups, up_size;
+    struct kri_var **free;            /* variables of outer functions that it, or a function in it, uses */
+    unsigned frees, free_size;
+    bool lifted;                      /* no closure: the free variables, their values or boxes, are its last parameters (Note [lifting]) */
+    struct kri_var *local;            /* the variable that names a local function */
+    kr_value object;                  /* of a lifted one that others call, the function, else NIL */
     kr_value code;                    /* once generated, else NIL */
 
     /* generation */
@@ -260,9 +276,9 @@ struct kri_node *kri_node_new(struct kri_compiler *c, enum kri_node_op op, size_
 struct kri_node *kri_node_seal(struct kri_node *n);
 struct kri_node *kri_node_const(struct kri_compiler *c, kr_value v);
 struct kri_scope *kri_scope_push(struct kri_compiler *c, enum kri_scope_kind kind, kr_value name);
-struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, const struct kri_declarations *d, kr_value form);
+struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, const struct kri_declarations *d);
 /* Raises unless SYMBOL may name a variable. */
-void kri_check_variable(struct kri_compiler *c, kr_value symbol, kr_value form);
+void kri_check_variable(struct kri_compiler *c, kr_value symbol);
 void kri_binding_scope(struct kri_compiler *c, const struct kri_binding *b);
 bool kri_symbol_is_special(struct kr_vm *vm, kr_value symbol);
 bool kri_symbol_is_constant(struct kr_vm *vm, kr_value symbol);

@@ -100,10 +100,29 @@ static bool memq(kr_value x, kr_value list)
 
 /* ---- variables ---- */
 
+/* V, an outer function's, is used in F: so F and the functions around it, up to the owner, need it, and those that call them if they have no
+ * closure to hold it. */
+static void note_free(struct kri_compiler *c, struct kri_fn *f, struct kri_var *v)
+{
+    if (v->owner != f)
+        v->captured = true;
+    for (; f && f != v->owner; f = f->parent) {
+        for (unsigned i = 0; i < f->frees; i++)
+            if (f->free[i] == v)
+                return;
+        if (f->frees == f->free_size)
+            f->free = kri_compiler_grow(c, f->free, f->frees, &f->free_size, sizeof *f->free);
+        f->free[f->frees++] = v;
+        if (f->lifted)
+            for (const struct kri_local_call *k = f->local->calls; k; k = k->next)
+                note_free(c, k->from, v);
+    }
+}
+
 static void note_use(struct kri_compiler *c, struct kri_var *v)
 {
     if (v->owner != c->fn)
-        v->captured = true;
+        note_free(c, c->fn, v);
 }
 
 /* The scope entry that says what variable SYMBOL is, or NULL: global. */
@@ -235,21 +254,21 @@ static struct kri_node *analyse_symbol(struct kri_compiler *c, kr_value symbol)
     }
 }
 
-void kri_check_variable(struct kri_compiler *c, kr_value symbol, kr_value form)
+void kri_check_variable(struct kri_compiler *c, kr_value symbol)
 {
     if (!kri_is_symbol(symbol))
-        kri_error(c->w, KRI_E_NO_SYMBOL, symbol, "a variable's name expected in %V", form);
+        kri_error(c->w, KRI_E_NO_SYMBOL, symbol, "a variable's name expected");
     if (kri_is_nil(symbol) || kri_symbol_is_constant(c->vm, symbol) || is_keyword(c->vm, symbol))
-        kri_error(c->w, KRI_E_NO_VARIABLE, symbol, "a constant in %V", form);
+        kri_error(c->w, KRI_E_NO_VARIABLE, symbol, "a constant");
 }
 
-static struct kri_node *analyse_assignment(struct kri_compiler *c, kr_value symbol, kr_value value, kr_value form)
+static struct kri_node *analyse_assignment(struct kri_compiler *c, kr_value symbol, kr_value value)
 {
     uint32_t slot = 0;
     if (!kri_is_symbol(symbol))
-        kri_error(c->w, KRI_E_NO_SYMBOL, symbol, "a variable's name expected in %V", form);
+        kri_error(c->w, KRI_E_NO_SYMBOL, symbol, "a variable's name expected");
     if (kri_is_nil(symbol) || kri_eq(symbol, c->vm->sym.t) || is_keyword(c->vm, symbol))
-        kri_error(c->w, KRI_E_CONSTANT, symbol, "in %V", form);
+        kri_error(c->w, KRI_E_CONSTANT, symbol, NULL);
     struct kri_scope *s = find_variable(c, symbol, &slot);
     struct kri_node *n;
     if (!s && kri_eq(kri_slot(&kri_symbol_of(c->vm, symbol)->value), KRI_UNBOUND)) {
@@ -274,16 +293,16 @@ static struct kri_node *analyse_assignment(struct kri_compiler *c, kr_value symb
         return kri_analyse(c, kri_keep(c, kri_list(c->w, 3, c->vm->sym.setf, s->value, value)));
     default:
         if (slot == UINT32_MAX)
-            kri_error(c->w, KRI_E_CONSTANT, symbol, "the class of a method, in %V", form);
+            kri_error(c->w, KRI_E_CONSTANT, symbol, "the class of a method");
         return slot_node(c, s, symbol, slot, kri_analyse(c, value));
     }
 }
 
 /* What binding NAME makes: a special binding or a new lexical variable (not yet in scope). */
-struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, const struct kri_declarations *d, kr_value form)
+struct kri_binding kri_bind(struct kri_compiler *c, kr_value name, const struct kri_declarations *d)
 {
     struct kri_binding b = {NULL, KRI_NIL};
-    kri_check_variable(c, name, form);
+    kri_check_variable(c, name);
     if (kri_symbol_is_special(c->vm, name) || memq(name, d->specials)) {
         b.special = kri_keep(c, name);
         return b;
@@ -481,7 +500,7 @@ static struct kri_node *analyse_funcall(struct kri_compiler *c, kr_value form, s
         if (is_plain_function(c, target) && !find_function(c, target)) {
             unsigned what = kri_code_of(kri_symbol_function(c->vm, target))->spare;
             struct kri_node *i = NULL;
-            if (what && kri_code_of(kri_symbol_function(c->vm, target))->builtin)
+            if (what)
                 i = analyse_inline(c, what, target, arguments, n - 1);
             return i ? i : analyse_call(c, target, rest, n - 1);
         }
@@ -558,7 +577,10 @@ const struct kri_inline_name kri_inline_names[] = {
     {"CAAR", KRI_I_CXR}, {"CADR", KRI_I_CXR}, {"CDAR", KRI_I_CXR}, {"CDDR", KRI_I_CXR}, {"CADDR", KRI_I_CXR},
     {"CDDDR", KRI_I_CXR}, {"CAADR", KRI_I_CXR}, {"CDADR", KRI_I_CXR}, {"CADAR", KRI_I_CXR}, {"CADDDR", KRI_I_CXR},
     {"CONS", KRI_I_CONS}, {"LIST", KRI_I_LIST}, {"AREF", KRI_I_AREF}, {"ASET", KRI_I_ASET},
+    {"TRUNCATE", KRI_I_TRUNCATE}, {"LOGAND", KRI_I_LOGAND}, {"LOGIOR", KRI_I_LOGIOR}, {"LOGXOR", KRI_I_LOGXOR}, {"ASH", KRI_I_ASH},
+    {"LENGTH", KRI_I_LENGTH}, {"RPLACA", KRI_I_RPLACA}, {"RPLACD", KRI_I_RPLACD},
     {"FUNCALL", KRI_I_FUNCALL}, {"APPLY", KRI_I_APPLY}, {"SEND", KRI_I_SEND}, {"EVAL", KRI_I_EVAL},
+    {"MAPC", KRI_I_MAPC}, {"MAPCAR", KRI_I_MAPCAR},
     {NULL, KRI_I_NONE},
 };
 
@@ -611,6 +633,44 @@ static struct kri_node *accessor(struct kri_compiler *c, kr_value symbol, struct
     return x;
 }
 
+/* Are the parameters of LAMBDA, a (lambda ..) form, one variable? */
+static bool takes_one(struct kri_compiler *c, kr_value lambda)
+{
+    kr_value parameters = kri_is_cons(kri_cdr(lambda)) ? kri_car(kri_cdr(lambda)) : KRI_NIL, name;
+    if (!kri_is_cons(parameters) || !kri_is_nil(kri_cdr(parameters)))
+        return false;
+    name = kri_car(parameters);
+    return kri_is_symbol(name) && !kri_is_nil(name) &&
+           kri_string_of(kri_symbol_of(c->vm, name)->pname)->byte[0] != '&';
+}
+
+/* (mapc #'(lambda (x) ..) list) and mapcar as the loops that their definitions are, the function called in place; NULL if the forms that make
+ * a loop mean something else here. */
+static struct kri_node *analyse_map(struct kri_compiler *c, bool collects, kr_value function, kr_value list)
+{
+    static const char *const names[] = {"LET", "WHILE", "CONSP", "FUNCALL", "CAR", "CDR", "SETQ", "CONS", "NREVERSE"};
+    enum { LET, WHILE, CONSP, FUNCALL, CAR, CDR, SETQ, CONS, NREVERSE, NAMES };
+    struct kri_worker *w = c->w;
+    kr_value s[NAMES], g, r, step;
+    if (c->stepping || !is_function_form(c, function) || !is_lambda(c, kri_car(kri_cdr(function))) || !takes_one(c, kri_car(kri_cdr(function))))
+        return NULL;
+    for (int i = 0; i < NAMES; i++) {
+        s[i] = kri_compiler_symbol(c, names[i]);
+        if (find_function(c, s[i]))
+            return NULL;
+    }
+    g = kri_keep(c, kri_make_symbol(w, kri_string(w, "LIST")));
+    r = kri_keep(c, kri_make_symbol(w, kri_string(w, "RESULTS")));
+    kr_value call = kri_list(w, 3, s[FUNCALL], function, kri_list(w, 2, s[CAR], g));
+    if (collects)
+        call = kri_list(w, 3, s[SETQ], r, kri_list(w, 3, s[CONS], call, r));
+    step = kri_list(w, 3, s[SETQ], g, kri_list(w, 2, s[CDR], g));
+    kr_value loop = kri_list(w, 4, s[WHILE], kri_list(w, 2, s[CONSP], g), call, step);
+    kr_value bindings = kri_list(w, 2, kri_list(w, 2, g, list), r);
+    kr_value form = kri_list(w, 4, s[LET], bindings, loop, collects ? kri_list(w, 2, s[NREVERSE], r) : KRI_NIL);
+    return kri_analyse(c, kri_keep(c, form));
+}
+
 /* The node for a call of builtin number WHAT, or NULL if it is an ordinary call after all. N: how many arguments. */
 static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr_value symbol, kr_value form, size_t n)
 {
@@ -642,6 +702,13 @@ static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr
     case KRI_I_EQ:
     case KRI_I_CONS:
     case KRI_I_AREF:
+    case KRI_I_TRUNCATE:
+    case KRI_I_LOGAND:
+    case KRI_I_LOGIOR:
+    case KRI_I_LOGXOR:
+    case KRI_I_ASH:
+    case KRI_I_RPLACA:
+    case KRI_I_RPLACD:
         if (n != 2)
             return NULL;
         x = kri_analyse(c, a);
@@ -665,6 +732,7 @@ static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr
     case KRI_I_ATOM:
     case KRI_I_CAR:
     case KRI_I_CDR:
+    case KRI_I_LENGTH:
         return n == 1 ? inline1(c, (enum kri_inline)what, kri_analyse(c, a)) : NULL;
     case KRI_I_CXR:
         return n == 1 ? accessor(c, symbol, kri_analyse(c, a)) : NULL;
@@ -699,6 +767,9 @@ static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr
         return n >= 2 ? analyse_send(c, arguments, n) : NULL;
     case KRI_I_EVAL:
         return n == 1 ? analyse_eval(c, form) : NULL;
+    case KRI_I_MAPC:
+    case KRI_I_MAPCAR:
+        return n == 2 ? analyse_map(c, what == KRI_I_MAPCAR, a, kri_car(rest)) : NULL;
     case KRI_I_NONE:
         break;
     }
@@ -740,7 +811,7 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
         if (is_lambda(c, head))
             return analyse_lambda_call(c, head, arguments, form, false);
         kri_error(c->w, kri_is_nil(head) ? KRI_E_UNDEFINED : kri_is_cons(head) ? KRI_E_LAMBDA_FORM : KRI_E_ILLEGAL_FUNCTION, head,
-                  "at the head of %V", form);
+                  "at the head of the form");
     }
     if (KRI_UNLIKELY(kri_eq(head, c->vm->sym.go) || kri_eq(head, c->vm->sym.block))) {
         struct kri_node *n = special_form_still(c, head, form, arguments);
@@ -760,9 +831,12 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
     }
     if (local) {
         size_t n = kri_form_length(c->w, arguments, form, KRI_E_LISP_FORM);
-        struct kri_node *call = kri_node_new(c, KRI_N_CALLV, n + 1);
-        call->kid[0] = var_node(c, local->var);
-        analyse_list(c, call->kid + 1, arguments);
+        struct kri_node *call = kri_node_new(c, KRI_N_CALLLOCAL, n);
+        struct kri_local_call *k = kri_compiler_alloc(c, sizeof *k);
+        call->u.var = local->var;
+        *k = (struct kri_local_call){c->fn, n, local->var->calls};
+        local->var->calls = k;
+        analyse_list(c, call->kid, arguments);
         return kri_node_seal(call);
     }
     if (kri_eq(head, c->vm->sym.send_super)) {
@@ -787,7 +861,7 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
             return analyse_undefined(c, head, form);
     }
     size_t n = kri_form_length(c->w, arguments, form, KRI_E_LISP_FORM);
-    if (code->builtin && code->spare) {
+    if (code->spare) {
         struct kri_node *i = analyse_inline(c, code->spare, head, form, n);
         if (i)
             return i;
@@ -826,7 +900,7 @@ struct analysis {
 static kr_value attempt_analysis(struct kri_worker *w, void *arg)
 {
     struct analysis *a = arg;
-    (void)w;
+    w->ctx->compiler = a->c; /* the attempt began without: errors name the form that is compiled */
     a->node = analyse(a->c, a->form);
     return KRI_NIL;
 }
@@ -883,11 +957,17 @@ static struct kri_node *analyse(struct kri_compiler *c, kr_value form)
 
 /* ---- special forms ---- */
 
+_Noreturn static void shape_error(struct kri_compiler *c, kr_value form)
+{
+    kr_value f = kri_symbol_function(c->vm, kri_car(form)), list = kri_code_of(f)->lambda_list;
+    kri_error(c->w, KRI_E_ARGC, form, "%V takes %s", kri_car(form), kri_is_string(c->vm, list) ? (const char *)kri_string_of(list)->byte : "other arguments");
+}
+
 static size_t arguments_between(struct kri_compiler *c, kr_value form, size_t least, size_t most)
 {
     size_t n = kri_form_length(c->w, kri_cdr(form), form, KRI_E_LISP_FORM);
     if (n < least || n > most)
-        kri_error(c->w, KRI_E_ARGC, form, NULL);
+        shape_error(c, form);
     return n;
 }
 
@@ -919,8 +999,10 @@ static struct kri_node *form_function(struct kri_compiler *c, kr_value form, kr_
     }
     if (kri_is_symbol(f) && !kri_is_nil(f)) {
         struct kri_scope *s = find_function(c, f);
-        if (s && s->kind == KRI_SCOPE_FUNCTION)
+        if (s && s->kind == KRI_SCOPE_FUNCTION) {
+            s->var->escapes = true;
             return var_node(c, s->var);
+        }
         if (s)
             kri_error(c->w, KRI_E_ILLEGAL_FUNCTION, f, "a macro");
         struct kri_node *n = kri_node_new(c, KRI_N_FUNCTION, 0);
@@ -931,7 +1013,7 @@ static struct kri_node *form_function(struct kri_compiler *c, kr_value form, kr_
         return kri_node_const(c, f);
     if (kri_is_cons(f) && kri_eq(kri_car(f), c->vm->sym.lambda_closure))
         return kri_node_const(c, kri_coerce_function(c->w, f));
-    kri_error(c->w, KRI_E_ILLEGAL_FUNCTION, f, "in %V", form);
+    kri_error(c->w, KRI_E_ILLEGAL_FUNCTION, f, NULL);
 }
 
 static struct kri_node *form_progn(struct kri_compiler *c, kr_value form, kr_value arguments)
@@ -987,20 +1069,20 @@ static struct kri_node *form_or(struct kri_compiler *c, kr_value form, kr_value 
     return junction(c, KRI_N_OR, KRI_NIL, form, arguments);
 }
 
-static void check_duplicate(struct kri_compiler *c, const kr_value *names, size_t n, kr_value form)
+static void check_duplicate(struct kri_compiler *c, const kr_value *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (kri_eq(names[i], names[n]))
-            kri_error(c->w, KRI_E_MULTIPLE_VARIABLE, names[n], "in %V", form);
+            kri_error(c->w, KRI_E_MULTIPLE_VARIABLE, names[n], NULL);
 }
 
 static struct kri_node *let_form(struct kri_compiler *c, kr_value form, kr_value arguments, bool sequential)
 {
     if (!kri_is_cons(arguments))
-        kri_error(c->w, KRI_E_ARGC, form, NULL);
+        shape_error(c, form);
     kr_value bindings = kri_car(arguments), body = kri_cdr(arguments);
     if (!kri_is_list(bindings))
-        kri_error(c->w, KRI_E_NO_LIST, bindings, "bindings expected in %V", form);
+        kri_error(c->w, KRI_E_NO_LIST, bindings, "bindings expected");
     size_t n = kri_form_length(c->w, bindings, form, KRI_E_LISP_FORM);
     struct kri_scope *outside = c->scope;
     struct kri_declarations declared = kri_take_declarations(c, &body, NULL);
@@ -1027,10 +1109,10 @@ static struct kri_node *let_form(struct kri_compiler *c, kr_value form, kr_value
             else if (!kri_is_nil(rest))
                 kri_error(c->w, KRI_E_LISP_FORM, b, "a binding is name or (name form)");
         }
-        l->u.bindings[i] = kri_bind(c, names[i], &declared, form);
+        l->u.bindings[i] = kri_bind(c, names[i], &declared);
         if (l->u.bindings[i].var)
             l->u.bindings[i].var->unset = unset;
-        check_duplicate(c, names, i, form);
+        check_duplicate(c, names, i);
         l->kid[i] = kri_analyse(c, init);
         if (sequential)
             kri_binding_scope(c, &l->u.bindings[i]);
@@ -1059,12 +1141,12 @@ static struct kri_node *form_setq(struct kri_compiler *c, kr_value form, kr_valu
     if (n == 0)
         return kri_node_const(c, KRI_NIL);
     if (n % 2)
-        kri_error(c->w, KRI_E_ARGC, form, NULL);
+        shape_error(c, form);
     if (n == 2)
-        return analyse_assignment(c, kri_car(arguments), second(arguments), form);
+        return analyse_assignment(c, kri_car(arguments), second(arguments));
     struct kri_node *p = kri_node_new(c, KRI_N_PROGN, n / 2);
     for (size_t i = 0; i < n / 2; i++, arguments = cddr(arguments))
-        p->kid[i] = analyse_assignment(c, kri_car(arguments), second(arguments), form);
+        p->kid[i] = analyse_assignment(c, kri_car(arguments), second(arguments));
     return kri_node_seal(p);
 }
 
@@ -1102,7 +1184,7 @@ static struct kri_node *form_block(struct kri_compiler *c, kr_value form, kr_val
 {
     arguments_between(c, form, 1, SIZE_MAX);
     if (!kri_is_symbol(kri_car(arguments)))
-        kri_error(c->w, KRI_E_NO_SYMBOL, kri_car(arguments), "a block's name expected in %V", form);
+        kri_error(c->w, KRI_E_NO_SYMBOL, kri_car(arguments), "a block's name expected");
     struct kri_scope *outside = c->scope;
     struct kri_block *block = kri_block_scope(c, kri_car(arguments));
     struct kri_node *body = kri_analyse_body(c, kri_cdr(arguments), form);
@@ -1245,12 +1327,12 @@ static struct kri_node *form_unwind_protect(struct kri_compiler *c, kr_value for
 }
 
 /* (name parameters form..) of flet, labels, macrolet. */
-static void check_local_definition(struct kri_compiler *c, kr_value d, kr_value form)
+static void check_local_definition(struct kri_compiler *c, kr_value d)
 {
     if (!kri_is_cons(d) || !kri_is_cons(kri_cdr(d)))
-        kri_error(c->w, KRI_E_LISP_FORM, d, "(name parameters form..) expected in %V", form);
+        kri_error(c->w, KRI_E_LISP_FORM, d, "(name parameters form..) expected");
     if (!kri_is_symbol(kri_car(d)) || kri_is_nil(kri_car(d)))
-        kri_error(c->w, KRI_E_NO_SYMBOL, kri_car(d), "a function's name expected in %V", form);
+        kri_error(c->w, KRI_E_NO_SYMBOL, kri_car(d), "a function's name expected");
 }
 
 static kr_value lambda_of(struct kri_compiler *c, kr_value definition)
@@ -1258,18 +1340,71 @@ static kr_value lambda_of(struct kri_compiler *c, kr_value definition)
     return kri_keep(c, kri_cons(c->w, c->vm->sym.lambda, kri_cdr(definition)));
 }
 
+/* Note [lifting]: a local function that is only ever called, with as many arguments as it takes, needs no closure: the variables of outer
+ * functions that it uses, their values or boxes, become its last parameters, and its calls pass them. It is a constant then of who calls it. Constants
+ * must not refer to each other in a circle: a function that is called from a function within itself, or that calls itself by way of another one of
+ * its labels, keeps its closure. Variables that become free later (of outer local functions that keep their closures, say) are passed on to the
+ * callers by note_free. */
+enum { LIFTED_PARAMETERS = 24, LIFTED_SIBLINGS = 32 };
+
+/* The function in which, or in a part of which, FROM is, directly inside OWNER. */
+static struct kri_fn *directly_inside(struct kri_fn *from, const struct kri_fn *owner)
+{
+    while (from && from->parent != owner)
+        from = from->parent;
+    return from;
+}
+
+static bool may_be_lifted(const struct kri_var *v)
+{
+    const struct kri_fn *f = v->function;
+    if (v->escapes || f->nopt || f->nkey || f->flags || f->nreq + f->frees > LIFTED_PARAMETERS)
+        return false;
+    for (const struct kri_local_call *k = v->calls; k; k = k->next)
+        if (k->arguments != f->nreq || (k->from != f && k->from != v->owner && directly_inside(k->from, v->owner) == f))
+            return false;
+    return true;
+}
+
+/* Which of the N functions that BINDINGS name are lifted. */
+static void lift(struct kri_compiler *c, const struct kri_binding *bindings, size_t n)
+{
+    uint32_t reaches[LIFTED_SIBLINGS] = {0}; /* bit J of I: I calls J */
+    size_t few = n <= LIFTED_SIBLINGS ? n : 0;
+    for (size_t j = 0; j < few; j++)
+        for (const struct kri_local_call *k = bindings[j].var->calls; k; k = k->next)
+            for (size_t i = 0; i < few; i++)
+                if (i != j && k->from != bindings[j].var->owner && directly_inside(k->from, bindings[j].var->owner) == bindings[i].var->function)
+                    reaches[i] |= 1u << j;
+    for (size_t via = 0; via < few; via++)
+        for (size_t i = 0; i < few; i++)
+            if (reaches[i] >> via & 1)
+                reaches[i] |= reaches[via];
+    for (size_t i = 0; i < n; i++) {
+        struct kri_var *v = bindings[i].var;
+        v->function->lifted = i < few && !(reaches[i] >> i & 1) && may_be_lifted(v);
+        for (const struct kri_local_call *k = v->calls; k; k = k->next) {
+            if (!v->function->lifted && k->from != v->owner)
+                note_free(c, k->from, v);
+            for (unsigned j = 0; v->function->lifted && j < v->function->frees; j++)
+                if (v->function->free[j]->owner != k->from)
+                    note_free(c, k->from, v->function->free[j]);
+        }
+    }
+}
+
 static struct kri_node *local_functions(struct kri_compiler *c, kr_value form, kr_value arguments, bool recursive)
 {
     if (!kri_is_cons(arguments))
-        kri_error(c->w, KRI_E_ARGC, form, NULL);
+        shape_error(c, form);
     kr_value definitions = kri_car(arguments), body = kri_cdr(arguments);
     size_t n = kri_form_length(c->w, definitions, form, KRI_E_LISP_FORM);
     struct kri_scope *outside = c->scope;
-    struct kri_node *l = kri_node_new(c, recursive ? KRI_N_LABELS : KRI_N_LET, n + 1);
+    struct kri_node *l = kri_node_new(c, KRI_N_LABELS, n + 1);
     l->u.bindings = kri_compiler_alloc(c, (n + 1) * sizeof *l->u.bindings);
     kr_value d = definitions;
     for (size_t i = 0; i < n; i++, d = kri_cdr(d)) {
-        check_local_definition(c, kri_car(d), form);
+        check_local_definition(c, kri_car(d));
         struct kri_var *v = kri_compiler_alloc(c, sizeof *v);
         v->name = kri_car(kri_car(d));
         v->owner = c->fn;
@@ -1284,6 +1419,8 @@ static struct kri_node *local_functions(struct kri_compiler *c, kr_value form, k
         struct kri_lambda f = {.name = name, .lambda_list = second(definition), .body = cddr(definition),
                                .source = lambda_of(c, definition), .block = KRI_LAMBDA_BLOCK, .block_name = name};
         l->kid[i] = closure_node(c, &f, definition);
+        l->u.bindings[i].var->function = l->kid[i]->u.fn;
+        l->kid[i]->u.fn->local = l->u.bindings[i].var;
     }
     if (!recursive)
         for (size_t i = 0; i < n; i++)
@@ -1291,6 +1428,7 @@ static struct kri_node *local_functions(struct kri_compiler *c, kr_value form, k
     declare_free(c, kri_take_declarations(c, &body, NULL).specials);
     l->kid[n] = kri_analyse_body(c, body, form);
     c->scope = outside;
+    lift(c, l->u.bindings, n);
     return kri_node_seal(l);
 }
 
@@ -1315,7 +1453,7 @@ static struct kri_node *form_macrolet(struct kri_compiler *c, kr_value form, kr_
     kri_form_length(c->w, definitions, form, KRI_E_LISP_FORM);
     for (; kri_is_cons(definitions); definitions = kri_cdr(definitions)) {
         kr_value d = kri_car(definitions);
-        check_local_definition(c, d, form);
+        check_local_definition(c, d);
         kr_value expander = kri_keep(c, compile_macro(c, kri_car(d), d));
         kri_scope_push(c, KRI_SCOPE_MACRO, kri_car(d))->value = expander;
     }
@@ -1334,8 +1472,8 @@ static struct kri_node *form_symbol_macrolet(struct kri_compiler *c, kr_value fo
     for (; kri_is_cons(definitions); definitions = kri_cdr(definitions)) {
         kr_value d = kri_car(definitions);
         if (!kri_is_cons(d) || !kri_is_cons(kri_cdr(d)) || !kri_is_nil(cddr(d)))
-            kri_error(c->w, KRI_E_LISP_FORM, d, "(name expansion) expected in %V", form);
-        kri_check_variable(c, kri_car(d), form);
+            kri_error(c->w, KRI_E_LISP_FORM, d, "(name expansion) expected");
+        kri_check_variable(c, kri_car(d));
         kri_scope_push(c, KRI_SCOPE_EXPANSION, kri_car(d))->value = second(d);
     }
     declare_free(c, kri_take_declarations(c, &body, NULL).specials);
@@ -1422,7 +1560,7 @@ static struct kri_node *definition(struct kri_compiler *c, kr_value form, kr_val
     arguments_between(c, form, 2, SIZE_MAX);
     kr_value name = kri_car(arguments);
     if (!kri_is_symbol(name) || kri_is_nil(name))
-        kri_error(c->w, KRI_E_NO_SYMBOL, name, "a function's name expected in (%V ..)", kri_car(form));
+        kri_error(c->w, KRI_E_NO_SYMBOL, name, "a function's name expected");
     struct kri_lambda l = {.name = name, .lambda_list = second(arguments), .body = cddr(arguments), .source = lambda_of(c, arguments),
                            .macro = macro, .block = KRI_LAMBDA_BLOCK, .block_name = name};
     struct kri_node *n = call_node(c, kri_compiler_symbol(c, macro ? "%DEFMACRO" : "%DEFUN"), 2);
@@ -1446,13 +1584,13 @@ static struct kri_node *form_defmethod(struct kri_compiler *c, kr_value form, kr
     size_t n = arguments_between(c, form, 1, SIZE_MAX) - 1;
     kr_value name = kri_car(arguments), methods = kri_cdr(arguments);
     if (!kri_is_symbol(name) || kri_is_nil(name))
-        kri_error(c->w, KRI_E_NO_CLASS, name, "in (defmethod ..)");
+        kri_error(c->w, KRI_E_NO_CLASS, name, "defmethod takes (class (selector parameters form..)..)");
     kr_value cls = kri_slot(&kri_symbol_of(c->vm, name)->value);
     if (kri_eq(cls, KRI_UNBOUND))
         cls = kri_autoload_value(c->w, name, false);
     if (!kri_is_class(c->vm, cls)) {
         if (!c->scope)
-            kri_error(c->w, KRI_E_NO_CLASS, name, "in (defmethod ..)");
+            kri_error(c->w, KRI_E_NO_CLASS, name, "defmethod takes (class (selector parameters form..)..)");
         /* The class may be made before this is reached. */
         struct kri_node *e = call_node(c, c->vm->sym.eval, 1);
         e->kid[0] = kri_node_const(c, form);

@@ -201,11 +201,11 @@ static void check_name(struct kri_compiler *c, kr_value symbol, kr_value form)
         kri_error(c->w, KRI_E_NO_SYMBOL, symbol, "a variable's name expected in %V", form);
 }
 
-static void note_specials(struct kri_compiler *c, kr_value names, kr_value form, struct kri_declarations *d)
+static void note_specials(struct kri_compiler *c, kr_value names, struct kri_declarations *d)
 {
     for (; kri_is_cons(names); names = kri_cdr(names)) {
         kr_value name = kri_car(names);
-        kri_check_variable(c, name, form);
+        kri_check_variable(c, name);
         struct kri_symbol *s = kri_symbol_of(c->vm, name);
         if (kri_eq(kri_slot(&s->special), kri_fixnum(0))) {
             /* It needs an index, but elsewhere its bindings stay lexical. */
@@ -231,7 +231,7 @@ static void note_declaration(struct kri_compiler *c, kr_value declaration, kr_va
     kr_value head = kri_car(declaration), rest = kri_cdr(declaration);
     kri_form_length(c->w, declaration, form, KRI_E_DECLARATION_FORM);
     if (kri_eq(head, c->vm->sym.special)) {
-        note_specials(c, rest, form, d);
+        note_specials(c, rest, d);
     } else if (kri_is_cons(head)) {
         note_types(c, head, rest, form, d);
     } else if (!kri_is_symbol(head) || kri_is_nil(head) || is_among(head, others)) {
@@ -298,6 +298,13 @@ static unsigned op_kind(const struct kri_node *n, int depth)
     case KRI_I_AREF:
         a = kri_node_kind(n->kid[0], depth);
         return a == KRI_CLASS_FLOAT_VECTOR ? KRI_TYPE_FLOAT : a == KRI_CLASS_INTEGER_VECTOR || a == KRI_CLASS_STRING ? KRI_TYPE_INTEGER : KRI_TYPE_NONE;
+    case KRI_I_LENGTH:
+        return KRI_TYPE_FIXNUM;
+    case KRI_I_LOGAND:
+    case KRI_I_LOGIOR:
+    case KRI_I_LOGXOR:
+    case KRI_I_ASH:
+        return KRI_TYPE_INTEGER;
     case KRI_I_CONS:
         return KRI_CLASS_CONS;
     case KRI_I_LIST:

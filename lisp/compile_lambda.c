@@ -214,14 +214,14 @@ static void analyse_parameters(struct kri_compiler *c, struct kri_fn *f, kr_valu
             check_new(c, f, name, whole);
         struct kri_parameter *q = &f->parameter[f->parameters];
         q->kind = kind;
-        q->bind = kri_bind(c, name, declared, whole);
+        q->bind = kri_bind(c, name, declared);
         if (kind == KRI_P_OPTIONAL || kind == KRI_P_KEY || kind == KRI_P_AUX)
             q->init = kri_analyse(c, init);
         if (q->bind.var)
             q->bind.var->unset = q->init && q->init->op == KRI_N_CONST && kri_is_nil(q->init->value);
         if (!kri_is_nil(supplied)) {
             check_new(c, f, supplied, whole);
-            q->supplied = kri_bind(c, supplied, declared, whole);
+            q->supplied = kri_bind(c, supplied, declared);
             q->has_supplied = true;
         }
         f->parameters++;
@@ -274,7 +274,7 @@ struct kri_fn *kri_analyse_lambda(struct kri_compiler *c, const struct kri_lambd
     f->name = l->name;
     f->lambda_list = l->lambda_list;
     f->source = l->source;
-    f->documentation = KRI_NIL;
+    f->documentation = f->object = KRI_NIL;
     f->line = c->line;
     for (struct kri_scope *s = outside; s && !f->inside; s = s->up)
         f->inside = s->kind == KRI_SCOPE_FUNCTION || s->kind == KRI_SCOPE_MACRO || s->kind == KRI_SCOPE_EXPANSION;

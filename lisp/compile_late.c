@@ -210,11 +210,12 @@ KR_BUILTIN(compile_late, "lisp::%compile-late", "(name source where &rest argume
         fn = second_chance(w, &(struct renewal){name, where, source, false});
         kr_value entry = method_entry(where, name);
         if (kri_is_cons(entry) && kri_eq(kri_code_of(entry_function(entry))->source, source))
-            kri_add_method(w, where, name, fn, kri_car(kri_cdr(kri_cdr(entry))));
+            kri_replace_method(w, where, name, entry_function(entry), fn);
     } else {
         fn = second_chance(w, &(struct renewal){name, KRI_NIL, source, macro});
-        if (kri_eq(kri_code_of(kri_symbol_function(vm, name))->source, source))
-            kri_set_function(w, name, fn);
+        kr_value old = kri_symbol_function(vm, name);
+        if (kri_eq(kri_code_of(old)->source, source))
+            kri_replace_function(w, name, old, fn);
     }
     if (macro)
         return kri_call_macro(w, fn, argc - 3, argv + 3);
@@ -266,11 +267,10 @@ static void renew(struct kri_worker *w, kr_value name)
         return;
     if (!kri_attempt(w, renewed, &r, true, &fn))
         fn = kri_is_nil(r.cls) ? kri_late_function(w, r.name, r.source, r.macro, fn) : kri_late_method(w, r.cls, r.name, r.source, fn);
-    if (!kri_is_nil(r.cls)) {
-        kri_add_method(w, r.cls, r.name, fn, kri_car(kri_cdr(kri_cdr(entry))));
-    } else if (kri_eq(kri_symbol_function(vm, name), old)) {
-        kri_set_function(w, name, fn);
-    }
+    if (kri_is_nil(r.cls))
+        kri_replace_function(w, name, old, fn);
+    else
+        kri_replace_method(w, r.cls, r.name, old, fn);
 }
 
 void kri_macro_changed(struct kri_worker *w, kr_value symbol, kr_value old, kr_value fn)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include "lisp/host.h"
 #include "lisp/frame.h"
+#include "lisp/reader.h"
 #include "lisp/printer.h"
 
 enum { BACKTRACE_FRAMES = 60, DETAIL_BYTES = 400, VALUE_BYTES = 120, LOCALS_FRAMES = 20 };
@@ -201,16 +202,29 @@ struct fault {
     bool outer;     /* it failed before that call began */
 };
 
-/* The call of the running builtin as a list. Its arguments lie below the top, but how many there are only a fixed number of
- * parameters tells: otherwise NIL. */
+/* Where the arguments of the running builtin, of CODE with a fixed number of them, lie: below the top, and below entries of the unwind chain
+ * that it has made since; NULL if those began a segment of the stack. */
+static const kr_value *builtin_arguments(struct kri_worker *w, const struct kri_code *code)
+{
+    const struct kr_context *ctx = w->ctx;
+    const kr_value *end = ctx->top;
+    for (kr_value *h = ctx->handler; h && h + KRI_HANDLER_WORDS == end; h = kri_op_previous(h))
+        end = h;
+    return end - ctx->segment->slot >= code->nreq && end <= ctx->segment->limit ? end - code->nreq : NULL;
+}
+
+/* The call of the running builtin as a list; NIL if its number of parameters, which tells that of arguments, is not fixed. */
 static kr_value running_builtin(struct kri_worker *w)
 {
     const struct kri_code *code = kri_code_of(w->callee);
     kr_value call = KRI_NIL;
     if (code->max != code->nreq)
         return KRI_NIL;
-    for (int i = 1; i <= code->nreq; i++)
-        call = kri_cons(w, w->ctx->top[-i], call);
+    const kr_value *arguments = builtin_arguments(w, code);
+    if (!arguments)
+        return KRI_NIL;
+    for (int i = code->nreq; i-- > 0;)
+        call = kri_cons(w, arguments[i], call);
     return kri_cons(w, code->name, call);
 }
 
@@ -222,17 +236,58 @@ static kr_value name_bearer(struct kri_worker *w, const struct fault *fault, boo
     case KRI_E_NO_METHOD:
         return kri_is_cons(fault->call) ? kri_car(kri_cdr(fault->call)) : KRI_NIL;
     case KRI_E_NO_SLOT:
-        return code && code->nreq > 0 && code->max == code->nreq ? w->ctx->top[-code->nreq] : KRI_NIL;
+        return code && code->nreq > 0 && code->max == code->nreq && builtin_arguments(w, code) ? *builtin_arguments(w, code) : KRI_NIL;
     case KRI_E_NO_KEYWORD:
         return builtin ? w->callee : KRI_NIL;
     }
     return KRI_NIL;
 }
 
+/* Does a function of the program's run that was called from what is being loaded? */
+static bool in_function(struct kri_worker *w)
+{
+    struct kri_frames f;
+    kri_frames_begin(&f, w->ctx);
+    kri_frames_settle(&f);
+    while (!kri_positions_frame(w, f.base, f.native) && kri_frames_next(&f)) {
+        if (kri_is_string(w->vm, f.code->file) && !kri_is_core_file(f.code->file))
+            return true;
+        kri_frames_settle(&f);
+    }
+    return false;
+}
+
+/* The compiler at work: this thread's, or the one whose macro is expanded. */
+static const struct kri_compiler *compiler_at_work(const struct kr_context *ctx)
+{
+    const struct kri_compiler *c = ctx->compiler;
+    for (const struct kri_entry *e = ctx->entry; e && !c; e = e->prev)
+        c = e->compiler;
+    return c;
+}
+
+/* (file line) of the form that is being loaded, or of the part of it that is compiled or evaluated; NIL if nothing is loaded, or
+ * if a function's frame tells it better. */
+static kr_value loaded_place(struct kri_worker *w, kr_value form)
+{
+    if (!kri_positions_frozen(w)) /* an error of reading says itself where */
+        return KRI_NIL;
+    kr_value file = kri_special(w, w->vm->sym.load_pathname);
+    const struct kri_compiler *c = compiler_at_work(w->ctx);
+    unsigned line = w->ctx->compiler ? kri_compiler_line(c) : kri_position_line(w, form);
+    if (!line && in_function(w))
+        return KRI_NIL;
+    if (!line && c)
+        line = kri_compiler_line(c);
+    if (!line)
+        line = kri_positions_form_line(w);
+    return line && kri_is_string(w->vm, file) ? kri_list(w, 2, file, kri_fixnum(line)) : KRI_NIL;
+}
+
 static kr_value make_condition(struct kri_worker *w, const struct fault *fault, const char *detail, size_t n)
 {
     kr_value frame = fault_frame(w), name = KRI_NIL;
-    bool builtin = w->ctx->top && kri_is_function(w->callee);
+    bool builtin = w->ctx->top && kri_is_function(w->callee) && !w->ctx->compiler;
     if (builtin || !kri_is_nil(frame))
         name = kri_code_of(builtin ? w->callee : frame)->name;
     int code;
@@ -240,9 +295,11 @@ static kr_value make_condition(struct kri_worker *w, const struct fault *fault, 
     kr_value message = kri_string(w, kri_error_text(code)), extra = n > 0 ? kri_string_n(w, detail, n) : KRI_NIL;
     kr_value call = kri_is_nil(fault->call) && builtin ? running_builtin(w) : fault->call;
     kr_value form = kri_fault_form(w, fault->outer, call), backtrace = kri_backtrace(w, BACKTRACE_FRAMES);
-    kr_value about = name_bearer(w, fault, builtin);
+    kr_value about = name_bearer(w, fault, builtin), place = loaded_place(w, form);
     if (!kri_is_nil(about))
         about = kri_cons(w, kri_cons(w, kri_keyword(w, "ABOUT"), about), KRI_NIL);
+    if (!kri_is_nil(place))
+        about = kri_cons(w, kri_cons(w, kri_keyword(w, "PLACE"), place), about);
     kr_value v = kri_instantiate(w, cls, -1);
     struct kri_condition *c = (struct kri_condition *)v.w;
     c->plist = about;

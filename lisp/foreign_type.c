@@ -273,14 +273,7 @@ union kri_c_value kri_to_c(struct kri_worker *w, kr_value v, struct kri_c_type t
 {
     union kri_c_value c = {0};
     switch ((enum kri_c_kind)type.kind) {
-    case KRI_C_INT8:
-    case KRI_C_UINT8:
-    case KRI_C_INT16:
-    case KRI_C_UINT16:
-    case KRI_C_INT32:
-    case KRI_C_UINT32:
-    case KRI_C_INT64:
-    case KRI_C_UINT64:
+    case KRI_C_INT8 ... KRI_C_UINT64:
         c.i = integer_in(w, v, type.kind, i);
         break;
     case KRI_C_BOOL:
@@ -349,12 +342,7 @@ static kr_value string_out(struct kri_worker *w, const char *p, size_t n)
 kr_value kri_from_c(struct kri_worker *w, struct kri_c_type type, const union kri_c_value *c)
 {
     switch ((enum kri_c_kind)type.kind) {
-    case KRI_C_INT8:
-    case KRI_C_UINT8:
-    case KRI_C_INT16:
-    case KRI_C_UINT16:
-    case KRI_C_INT32:
-    case KRI_C_UINT32:
+    case KRI_C_INT8 ... KRI_C_UINT32:
         return kri_fixnum((intptr_t)narrow(type.kind, c->i));
     case KRI_C_INT64:
     case KRI_C_ANY:

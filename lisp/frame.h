@@ -19,4 +19,9 @@ kr_value kri_variable_names(struct kri_worker *w, const struct kri_code *code);
  * before its call begins. CALL: what is known of the call of a builtin without a source, a list, or NIL. */
 kr_value kri_fault_form(struct kri_worker *w, bool outer, kr_value call);
 
+/* Is FILE, a string, one of the core library's? (lisp/report.c) */
+bool kri_is_core_file(kr_value file);
+/* Is NAME a function that evaluates a form of someone else's? */
+bool kri_is_evaluator(struct kri_worker *w, kr_value name);
+
 #endif

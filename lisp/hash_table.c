@@ -61,7 +61,7 @@ static bool is_table(struct kr_vm *vm, kr_value v)
 static struct table *table_arg(struct kri_worker *w, const kr_value *argv, int i)
 {
     if (!is_table(w->vm, argv[i]))
-        kri_argument_error(w, i, argv[i], KRI_E_NO_OBJECT);
+        kri_error(w, KRI_E_NO_OBJECT, argv[i], "a hash table, as argument %d of %V", i + 1, kri_is_function(w->callee) ? kri_code_of(w->callee)->name : KRI_NIL);
     return (struct table *)argv[i].w;
 }
 

@@ -2,6 +2,7 @@
 #ifndef KRI_LISP_HOST_H
 #define KRI_LISP_HOST_H
 
+#include <sys/types.h>
 #include "lisp/karakuri.h"
 #include "lisp/vm.h"
 
@@ -11,6 +12,7 @@ struct kri_host {
     kr_hooks hooks;                  /* constant */
     void *user;                      /* constant */
     uint64_t serial;                 /* constant: no two VMs of a process have the same */
+    pid_t process;                   /* whose threads use the VM; another one in a child of unix:fork */
     kri_atomic foreign_count;        /* foreign data made and not finalized */
     pthread_mutex_t watchdog_lock;   /* guards the next */
     struct kri_watchdog *watchdog;   /* the thread that looks after budgets; NULL: none was needed */
@@ -60,6 +62,10 @@ void kri_check_vm(kr_vm *vm, const char *function);
 void kri_check_last(kr_context *ctx, const char *function);
 void kri_check_ref(const kr_ref *ref, const char *function);
 void kri_check_value(kr_context *ctx, kr_value v, const char *function, int argument);
+void kri_check_text(struct kr_vm *vm, const char *text, const char *function, int argument);
+void kri_check_arguments(kr_context *ctx, int argc, const kr_value *argv, const char *function);
+/* What unwinds needs something to unwind to. */
+void kri_check_inside(kr_context *ctx, const char *function);
 _Noreturn void kri_misuse(struct kr_vm *vm, const char *function, const char *message);
 /* Free a struct that the host holds a pointer to. While checking it is kept, marked dead. */
 void kri_forget(void *p);
@@ -67,6 +73,9 @@ static inline bool kri_is_checking(void) { return KRI_UNLIKELY(kri_load_relaxed(
 
 #define KRI_CHECK_CONTEXT(ctx) (kri_is_checking() ? kri_check_context(ctx, __func__) : (void)0)
 #define KRI_CHECK_VM(vm) (kri_is_checking() ? kri_check_vm(vm, __func__) : (void)0)
+#define KRI_CHECK_TEXT(ctx, text, i) (kri_is_checking() ? kri_check_text((ctx)->vm, text, __func__, i) : (void)0)
+#define KRI_CHECK_ARGUMENTS(ctx, argc, argv) (kri_is_checking() ? kri_check_arguments(ctx, argc, argv, __func__) : (void)0)
+#define KRI_CHECK_INSIDE(ctx) (kri_is_checking() ? kri_check_inside(ctx, __func__) : (void)0)
 #define KRI_CHECK_VALUE(ctx, v, i) (kri_is_checking() ? kri_check_value(ctx, v, __func__, i) : (void)0)
 
 #endif

@@ -134,7 +134,7 @@ const char *kr_version(void);
 
 /* Make a VM and attach the calling thread to it. On success *VM and *CTX are set. CONFIG may be NULL. Otherwise nothing is left
  * behind; KR_ERROR: the core library could not be loaded, and standard error says why; KR_BAD_VERSION: the library is another than
- * this header's. [any] */
+ * this header's. In a child that the host made by fork() the VM is not to be used: make it afterwards, or let the child exec. [any] */
 #define kr_vm_new(config, vm, ctx) kr_vm_new_abi(KR_ABI_VERSION, config, vm, ctx)
 kr_status kr_vm_new_abi(int abi_version, const kr_config *config, kr_vm **vm, kr_context **ctx);
 /* Detach CTX and release everything: the last context that was attached by kr_attach or kr_vm_new; threads attached by kr_current
@@ -211,6 +211,16 @@ kr_value kr_vector(kr_context *ctx, const kr_value *elements, size_t n);
 kr_value kr_integer_vector(kr_context *ctx, const int64_t *elements, size_t n);
 /* The integer that TEXT writes in base 10, of any size; nil if it is none. */
 kr_value kr_big_integer(kr_context *ctx, const char *text);
+/* The quotient of two integers, exact: a ratio, or an integer if it is one; nil also if DENOMINATOR is zero or one is no integer. */
+kr_value kr_ratio(kr_context *ctx, kr_value numerator, kr_value denominator);
+/* A complex number of two reals, also if IMAGINARY is zero. */
+kr_value kr_complex(kr_context *ctx, double real, double imaginary);
+/* ROWS times COLUMNS elements, row by row, from ELEMENTS, or, if that is NULL, zeros. */
+kr_value kr_matrix(kr_context *ctx, const double *elements, size_t rows, size_t columns);
+/* N bits, eight in a byte, the first the lowest; NULL: zeros. */
+kr_value kr_bit_vector(kr_context *ctx, const unsigned char *bits, size_t n);
+/* An empty hash table whose keys are compared by the function TEST: "eq", "eql", "equal" or "string=". */
+kr_value kr_hash_table(kr_context *ctx, const char *test);
 
 /* What V is. kr_eq: the same object (numbers may be equal and not the same). [any, no-gc] */
 typedef enum kr_type {
@@ -237,6 +247,11 @@ kr_status kr_to_reals(kr_context *ctx, kr_value v, double **elements, size_t *n)
 kr_status kr_to_integers(kr_context *ctx, kr_value v, int64_t **elements, size_t *n);
 kr_status kr_to_bits(kr_context *ctx, kr_value v, unsigned char **bits, size_t *n);
 kr_status kr_symbol_name(kr_context *ctx, kr_value v, const char **name, size_t *n);
+/* The elements of a matrix of reals, row by row, in place, likewise. [attached, no-gc] */
+kr_status kr_to_matrix(kr_context *ctx, kr_value v, double **elements, size_t *rows, size_t *columns);
+/* The parts of an exact number, integers: an integer's denominator is 1. The parts of any number as doubles. [attached, no-gc; kr_to_complex may-gc] */
+kr_status kr_to_ratio(kr_context *ctx, kr_value v, kr_value *numerator, kr_value *denominator);
+kr_status kr_to_complex(kr_context *ctx, kr_value v, double *real, double *imaginary);
 /* Lists: those of nil are nil. Vectors of values: KR_BAD_TYPE also for an index beyond the end. What they give needs to be kept by
  * what holds it, or by a scope: it is entered there. [attached, no-gc] */
 kr_status kr_car(kr_context *ctx, kr_value v, kr_value *out);
@@ -244,6 +259,13 @@ kr_status kr_cdr(kr_context *ctx, kr_value v, kr_value *out);
 kr_status kr_length(kr_context *ctx, kr_value v, size_t *n); /* of a list or any vector */
 kr_status kr_vector_ref(kr_context *ctx, kr_value v, size_t i, kr_value *out);
 kr_status kr_vector_set(kr_context *ctx, kr_value v, size_t i, kr_value element);
+/* Hash tables: the value for KEY, as gethash gives it (nil if there is none, unless the table has another not-found value); put one there; take it
+ * out; all entries as at one moment, a fresh list of conses (key . value). KR_BAD_TYPE: TABLE is none; KR_ERROR: the table's
+ * own test or hash function failed. [attached, may-gc] */
+kr_status kr_table_get(kr_context *ctx, kr_value table, kr_value key, kr_value *out);
+kr_status kr_table_set(kr_context *ctx, kr_value table, kr_value key, kr_value v);
+kr_status kr_table_remove(kr_context *ctx, kr_value table, kr_value key);
+kr_status kr_table_entries(kr_context *ctx, kr_value table, kr_value *out);
 /* The instance variable NAME of OBJECT: "name" as it is written in Lisp. [attached, may-gc] */
 kr_status kr_slot(kr_context *ctx, kr_value object, const char *name, kr_value *out);
 kr_status kr_set_slot(kr_context *ctx, kr_value object, const char *name, kr_value v);
@@ -381,12 +403,12 @@ void kr_rt_free(kr_rt *rt);
 /* A Lisp object for it, of class sys:rt-channel; nil when memory is out. [attached, may-gc] */
 kr_value kr_rt_value(kr_context *ctx, kr_rt *rt);
 /* The C thread writes (KR_RT_FROM_LISP channels answer NULL and false): the element to fill, of a full ring NULL; what a triple buffer's holds is old.
- * Then publish. Or both at once, copying ELEMENT: false if the ring is full. [real-time] */
+ * Then publish; a full ring stays as it is. Or both at once, copying ELEMENT: false if the ring is full. [real-time] */
 void *kr_rt_back(kr_rt *rt);
 void kr_rt_publish(kr_rt *rt);
 bool kr_rt_push(kr_rt *rt, const void *element);
 /* The C thread reads (KR_RT_TO_LISP channels answer NULL and false): a triple buffer's newest element, or a ring's oldest, NULL if it is empty;
- * it stays as it is until the next kr_rt_front of a triple buffer, or kr_rt_release of a ring. *FRESH (or NULL): it was not seen
+ * it stays as it is until the next kr_rt_front of a triple buffer, or kr_rt_release of a ring (of nothing if it is empty). *FRESH (or NULL): it was not seen
  * before. Or copied to ELEMENT and released: false if there was nothing new. [real-time] */
 const void *kr_rt_front(kr_rt *rt, bool *fresh);
 void kr_rt_release(kr_rt *rt);

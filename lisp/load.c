@@ -59,16 +59,14 @@ struct loading {
     struct kri_positions *positions; /* of whoever loads this */
 };
 
-/* EusLisp evaluates the form all the same, so that programs have lived with it. */
-static void warn_unclosed(struct kri_worker *w, kr_value path)
+static void warn_of(struct kri_worker *w, kr_value path, const char *what, unsigned line)
 {
-    unsigned line = kri_positions_unclosed_line(w);
     struct kri_text t;
     char text[160];
     if (line == 0)
         return;
     kri_text_init(&t);
-    snprintf(text, sizeof text, ";; warning: the list that begins in line %u is not closed, but the file ends: ", line);
+    snprintf(text, sizeof text, what, line);
     kri_text_puts(w, &t, text);
     kri_text_puts(w, &t, kri_path_text(path));
     kri_text_putc(w, &t, '\n');
@@ -86,7 +84,9 @@ static kr_value load_forms(struct kri_worker *w, void *arg)
         kri_positions_begin(w);
         kr_value form = kri_read(w, l->stream, false, KRI_IMMEDIATE(KRI_IMM_EOF));
         kri_positions_freeze(w); /* what the form itself reads is not part of it */
-        warn_unclosed(w, l->path);
+        warn_of(w, l->path, ";; warning: line %u has a closing parenthesis without an open one: ", kri_positions_stray_line(w));
+        /* EusLisp evaluates the form all the same, so that programs have lived with it. */
+        warn_of(w, l->path, ";; warning: the list that begins in line %u is not closed, but the file ends: ", kri_positions_unclosed_line(w));
         if (kri_eq(form, KRI_IMMEDIATE(KRI_IMM_EOF))) {
             kri_positions_end(w);
             return w->vm->sym.t;

@@ -4,6 +4,7 @@
  * oldest of many thousand excepted, so that a pointer to it can be told. Checking is the process's: a dead VM knows no mode. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "lisp/api.h"
 
 enum { KEPT = 8192, DEAD = 0x64656164 };
@@ -56,6 +57,8 @@ void kri_check_context(kr_context *ctx, const char *function)
         kri_misuse(NULL, function, "this context was detached, or its VM freed");
     if (ctx->alive != KRI_ALIVE)
         kri_misuse(NULL, function, "this is no context");
+    if (ctx->vm->host && ctx->vm->host->process != getpid())
+        kri_misuse(ctx->vm, function, "this process is a child made by fork(), which has no Lisp threads: only one of unix:fork may use the VM");
     if (!pthread_equal(ctx->owner, pthread_self()))
         kri_misuse(ctx->vm, function, "wrong thread: a context is used by the thread that attached it (kr_current gives each its own)");
 }
@@ -80,4 +83,30 @@ void kri_check_value(kr_context *ctx, kr_value v, const char *function, int argu
     else
         snprintf(message, sizeof message, "argument %d is another VM's value, or none that lives", argument);
     kri_misuse(ctx->vm, function, message);
+}
+
+void kri_check_text(struct kr_vm *vm, const char *text, const char *function, int argument)
+{
+    char message[60];
+    if (text)
+        return;
+    snprintf(message, sizeof message, "argument %d is NULL, a text expected", argument);
+    kri_misuse(vm, function, message);
+}
+
+void kri_check_arguments(kr_context *ctx, int argc, const kr_value *argv, const char *function)
+{
+    if (argc < 0)
+        kri_misuse(ctx->vm, function, "a negative number of arguments");
+    if (argc > 0 && !argv)
+        kri_misuse(ctx->vm, function, "the arguments are NULL");
+    for (int i = 0; i < argc; i++)
+        kri_check_value(ctx, argv[i], function, -1 - i);
+}
+
+void kri_check_inside(kr_context *ctx, const char *function)
+{
+    kri_check_context(ctx, function);
+    if (!ctx->entry)
+        kri_misuse(ctx->vm, function, "it is for a function that Lisp called, and none is running");
 }

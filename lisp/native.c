@@ -49,6 +49,14 @@ static bool next_native(struct kri_frames *f)
     return false;
 }
 
+void kri_frames_settle(struct kri_frames *f)
+{
+    while (f->region && f->region->base == f->base && f->native == &f->region->frame) {
+        f->native = f->native->prev;
+        f->region = f->region->outer;
+    }
+}
+
 bool kri_frames_next(struct kri_frames *f)
 {
     f->entered = NULL;
@@ -95,17 +103,25 @@ static void note_definition(struct kri_worker *w, kr_value symbol, kr_value fn, 
     kri_store(w, (struct kri_cell *)n->k - 1, flag, valid);
 }
 
-void kri_set_function(struct kri_worker *w, kr_value symbol, kr_value fn)
+/* Unless EXPECTED is nil, only if that is the definition still. */
+static bool set_function(struct kri_worker *w, kr_value symbol, kr_value expected, kr_value fn)
 {
     struct kri_symbol *s = kri_symbol_of(w->vm, symbol);
     kri_lock(w, &w->vm->lock);
     kr_value old = kri_slot(&s->function);
-    if (kri_is_function(old))
-        note_definition(w, symbol, old, KRI_NIL);
-    kri_store(w, &s->head, &s->function, fn);
-    note_definition(w, symbol, fn, kri_fixnum(1));
+    bool stands = kri_is_nil(expected) || kri_eq(old, expected);
+    if (stands) {
+        if (kri_is_function(old))
+            note_definition(w, symbol, old, KRI_NIL);
+        kri_store(w, &s->head, &s->function, fn);
+        note_definition(w, symbol, fn, kri_fixnum(1));
+    }
     kri_unlock(&w->vm->lock);
+    return stands;
 }
+
+void kri_set_function(struct kri_worker *w, kr_value symbol, kr_value fn) { set_function(w, symbol, KRI_NIL, fn); }
+bool kri_replace_function(struct kri_worker *w, kr_value symbol, kr_value old, kr_value fn) { return set_function(w, symbol, old, fn); }
 
 /* ---- entering ---- */
 
@@ -195,9 +211,13 @@ kr_value kri_native_enter(struct kri_worker *w, int argc, kr_value *argv)
     ctx->region = &r;
     ctx->native = &r.frame;
     ctx->top = NULL;
+    ctx->compiler = NULL;
+    ctx->evaluated = KRI_NIL;
     kr_value v = run(n, w, &r.frame, self, argv);
     ctx->region = r.outer;
     ctx->native = r.frame.prev;
+    ctx->compiler = r.compiler;
+    ctx->evaluated = r.evaluated;
     if (ctx->segment != segment)
         kri_segment_unlink_to(ctx, segment);
     return v;

@@ -52,6 +52,7 @@ struct kri_region {
     const kri_instruction *pc;
     struct kri_segment *segment;
     size_t locals;
+    /* For when it ends; meanwhile there is none of them: */
     struct kri_compiler *compiler;
     kr_value evaluated;
 };
@@ -161,6 +162,7 @@ struct kri_frames {
 };
 void kri_frames_begin(struct kri_frames *f, struct kr_context *ctx);
 bool kri_frames_next(struct kri_frames *f);
+void kri_frames_settle(struct kri_frames *f); /* over beginnings of regions: native is a frame then */
 /* The function that runs: native or bytecode. */
 kr_value kri_running_function(struct kr_context *ctx);
 

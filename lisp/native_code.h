@@ -112,6 +112,7 @@ static KRI_COLD struct kri_found_double kri_find_double(kr_value v, bool mixed)
 
 /* ---- what is known to be a fixnum, or a vector of a class ---- */
 
+#define KRI_KNOWN(condition) do { if (!(condition)) __builtin_unreachable(); } while (0)
 #define KRI_FIXNUM_OR_LEAVE(v)                                                 \
     do {                                                                       \
         if (KRI_UNLIKELY(!kri_is_fixnum(v)))                                   \
@@ -147,28 +148,50 @@ static KRI_COLD struct kri_found_double kri_find_double(kr_value v, bool mixed)
 #define KRI_DOUBLE_LT(x, y) (!((x) >= (y)))
 #define KRI_DOUBLE_LE(x, y) (!((x) > (y)))
 
-#define KRI_THROW(tag, value)                      \
-    do {                                           \
-        SYNC_HERE();                               \
-        kri_throw(w, (tag), (value));              \
+/* A cons of X and Y. */
+#define KRI_CONS_OF(x, y)                                                      \
+    ({                                                                         \
+        kr_value x_ = (x), y_ = (y);                                           \
+        if (KRI_UNLIKELY(w->run == w->run_end))                                \
+            SYNC_HERE();                                                       \
+        const struct kri_cell *c_ = kri_alloc_pair(w, KRI_CLASS_CONS, x_, y_); \
+        kr_value v_ = kri_value_of(c_);                                        \
+        if (KRI_UNLIKELY(c_ == NULL)) {                                        \
+            SYNC_HERE();                                                       \
+            v_ = kri_cons_slow(w, x_, y_);                                     \
+        }                                                                      \
+        v_;                                                                    \
+    })
+
+static KRI_NOINLINE void kri_native_go(struct kri_native_handler *h) { KRI_LONGJMP(h->jump); }
+
+/* The commonest throw: to the newest handler, which is in this region. */
+static inline void kri_native_leave(struct kr_context *ctx, enum kri_handler_kind kind, kr_value tag, kr_value value)
+{
+    kr_value *h = ctx->handler;
+    if (KRI_LIKELY(h && kri_eq(h[1], kri_fixnum((intptr_t)(KRI_HANDLER_IN_C << 3 | kind))) && kri_eq(h[2], tag)) &&
+        ((struct kri_native_handler *)h)->region == ctx->region && !ctx->overflowed) {
+        ctx->handler = kri_op_previous(h);
+        ctx->unwind_value = value;
+        kri_native_go((struct kri_native_handler *)h);
+        __builtin_unreachable();
+    }
+}
+#define KRI_THROW(tag, value)                                         \
+    do {                                                              \
+        kri_native_leave(ctx, KRI_HANDLER_CATCH, (tag), (value));     \
+        SYNC_HERE();                                                  \
+        kri_throw(w, (tag), (value));                                 \
     } while (0)
-#define KRI_RETURN_FROM(tag, value)                \
-    do {                                           \
-        SYNC_HERE();                               \
-        kri_native_return_from(w, (tag), (value)); \
+#define KRI_RETURN_FROM(tag, value)                                   \
+    do {                                                              \
+        kri_native_leave(ctx, KRI_HANDLER_BLOCK, (tag), (value));     \
+        SYNC_HERE();                                                  \
+        kri_native_return_from(w, (tag), (value));                    \
     } while (0)
 #define KRI_RETURN(value) return (value)
 
 /* ---- handlers: Note [native handlers] ---- */
-
-/* Registers that live on where a handler is entered. gcc knows that calls may go there; elsewhere setjmp's rules hold. */
-#ifdef __clang__
-#define KRI_ACROSS volatile
-#else
-#define KRI_ACROSS
-#endif
-
-static void kri_native_go(struct kri_native_handler *h) { KRI_LONGJMP(h->jump); }
 
 static inline void kri_native_push(struct kr_context *ctx, struct kri_native_handler *h, enum kri_handler_kind kind, kr_value tag)
 {
@@ -198,20 +221,24 @@ static inline void kri_native_push(struct kr_context *ctx, struct kri_native_han
 #define KRI_HANDLER_BINDS(h, symbol, value_arg)                                              \
     do {                                                                                     \
         kr_value symbol_ = (symbol), value_ = (value_arg);                                   \
-        size_t i_ = (size_t)kri_fixnum_value(((const struct kri_symbol *)symbol_.w)->special); \
+        kr_value special_ = ((const struct kri_symbol *)symbol_.w)->special;                 \
+        size_t i_ = (size_t)kri_fixnum_value(special_);                                      \
         if (KRI_UNLIKELY(i_ == 0 || i_ >= ctx->dynamic_size)) {                              \
             SYNC_HERE();                                                                     \
             kri_op_bind(ctx, ctx->base, h, symbol_, value_);                                 \
         } else {                                                                             \
+            h[0] = kri_tag_pointer(ctx->handler);                                            \
+            h[1] = (kr_value){((special_.w - 1) << 3) + (KRI_HANDLER_BIND << 1 | 1)};        \
             h[2] = ctx->dynamic[i_];                                                         \
-            kri_handler_push(ctx, ctx->base, h, KRI_HANDLER_BIND, i_);                       \
+            h[3] = kri_tag_pointer(ctx->base);                                               \
+            ctx->handler = h;                                                                \
             ctx->dynamic[i_] = value_;                                                       \
         }                                                                                    \
     } while (0)
-/* The newest entry is a binding; which version of the function made it does not matter. */
-#define KRI_HANDLER_UNBINDS()                               \
+/* H: that entry's words, or ctx->handler where another version of the function may have made it. */
+#define KRI_HANDLER_UNBINDS(h)                              \
     do {                                                    \
-        kr_value *h_ = ctx->handler;                        \
+        const kr_value *h_ = (h);                           \
         ctx->dynamic[kri_handler_target(h_)] = h_[2];       \
         ctx->handler = kri_op_previous(h_);                 \
     } while (0)

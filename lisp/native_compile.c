@@ -90,7 +90,7 @@ static kr_value compile_function(struct kri_worker *w, kr_value fn)
 KR_BUILTIN(compile, "compile", "(function)",
            "Compile the function that the symbol FUNCTION names to native code, which replaces it, and return the symbol. A function "
            "object or a (lambda ..) list is compiled and the native function returned. Its bytecode, which every function is compiled to when it "
-           "is defined, is kept. Error: undefined function; no C compiler.")
+           "is defined, is kept. A definition that another thread gives FUNCTION meanwhile stays. Error: undefined function; no C compiler.")
 {
     kr_value fn = argv[0];
     if (kri_is_cons(fn))
@@ -104,7 +104,7 @@ KR_BUILTIN(compile, "compile", "(function)",
     if (!kri_is_symbol(argv[0]))
         return compiled;
     if (!kri_eq(compiled, fn))
-        kri_set_function(w, argv[0], compiled);
+        kri_replace_function(w, argv[0], fn, compiled);
     return argv[0];
 }
 

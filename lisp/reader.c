@@ -311,7 +311,10 @@ struct kri_positions {
     size_t size, count;
     unsigned form_line;
     unsigned unclosed_line;  /* where a list began that the end of the file closed, or 0 */
+    unsigned stray_line;     /* of a closing parenthesis without an open one before the form, or 0 */
     bool frozen;
+    const kr_value *base;    /* the frame that loads, and the native one */
+    const void *native;
 };
 
 void kri_positions_begin(struct kri_worker *w)
@@ -320,6 +323,8 @@ void kri_positions_begin(struct kri_worker *w)
     if (!p)
         kri_error_memory(w, sizeof *p);
     p->prev = w->ctx->positions;
+    p->base = w->ctx->base;
+    p->native = w->ctx->native;
     w->ctx->positions = p;
 }
 
@@ -333,6 +338,13 @@ void kri_positions_end(struct kri_worker *w)
     free(p);
 }
 
+unsigned kri_positions_stray_line(struct kri_worker *w) { return w->ctx->positions ? w->ctx->positions->stray_line : 0; }
+bool kri_positions_frame(struct kri_worker *w, const kr_value *base, const void *native)
+{
+    const struct kri_positions *p = w->ctx->positions;
+    return p && p->base == base && p->native == native;
+}
+bool kri_positions_frozen(struct kri_worker *w) { return w->ctx->positions && w->ctx->positions->frozen; }
 unsigned kri_positions_unclosed_line(struct kri_worker *w) { return w->ctx->positions ? w->ctx->positions->unclosed_line : 0; }
 
 static struct place *position_place(struct place *at, size_t size, uintptr_t cons)
@@ -899,8 +911,14 @@ static kr_value read_one(struct kri_worker *w, kr_value stream, bool eof_error, 
         if (w->ctx->positions && w->ctx->positions->form_line == 0)
             w->ctx->positions->form_line = r.line;
         kr_value v = kri_reader_item(&r, c);
-        if (kri_eq(v, CLOSE))
-            continue; /* a stray parenthesis */
+        if (kri_eq(v, CLOSE)) { /* a stray parenthesis */
+            struct kri_positions *p = w->ctx->positions;
+            if (p && !p->frozen) {
+                p->stray_line = r.line;
+                p->form_line = 0;
+            }
+            continue;
+        }
         if (kri_eq(v, NO_ITEM))
             v = KRI_NIL;
         else if (kri_eq(v, DOT))

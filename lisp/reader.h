@@ -17,8 +17,13 @@ kr_value kri_read_delimited(struct kri_worker *w, kr_value stream, int delimiter
 unsigned kri_positions_form_line(struct kri_worker *w);
 /* The line of the list that the end of the file closed, as EusLisp has it do; 0: none. */
 unsigned kri_positions_unclosed_line(struct kri_worker *w);
+/* The line of a closing parenthesis without an open one before that form; 0: there is none. */
+unsigned kri_positions_stray_line(struct kri_worker *w);
 /* The form has been read: what else is read until kri_positions_end notes no lines. */
 void kri_positions_freeze(struct kri_worker *w);
+bool kri_positions_frozen(struct kri_worker *w);
+/* Is the frame at BASE, or the native one NATIVE, the one that asked for the reading? */
+bool kri_positions_frame(struct kri_worker *w, const kr_value *base, const void *native);
 /* "a/b.c" to a pathname and back (lisp/pathname.c). */
 kr_value kri_parse_namestring(struct kri_worker *w, const char *text, size_t n);
 kr_value kri_namestring(struct kri_worker *w, kr_value pathname);

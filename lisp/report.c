@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <unistd.h>
 #include <unistd.h>
+#include "lisp/frame.h"
 #include "lisp/init.h"
 #include "lisp/printer.h"
 #include "lisp/suggest.h"
@@ -50,27 +51,34 @@ static kr_value first(kr_value v) { return kri_is_cons(v) ? kri_car(v) : KRI_NIL
 static kr_value rest(kr_value v) { return kri_is_cons(v) ? kri_cdr(v) : KRI_NIL; }
 
 /* Is FILE one of the core library's? */
-static bool is_core(kr_value file)
+bool kri_is_core_file(kr_value file)
 {
     const char *path = (const char *)kri_string_of(file)->byte;
     return strncmp(path, "lib/core/", 9) == 0 || strncmp(path, "lib/auto/", 9) == 0;
 }
 
-/* " (file:line)" of the innermost frame of the program's. */
-static void add_place(struct kri_worker *w, struct text *t, kr_value backtrace)
+/* Adds " (file:line)" if PLACE, (file line), is one of the program's. */
+static bool add_if_place(struct kri_worker *w, struct text *t, kr_value place)
 {
-    for (kr_value l = backtrace; kri_is_cons(l); l = kri_cdr(l)) {
-        kr_value frame = kri_car(l), file = first(rest(frame)), line = first(rest(rest(frame)));
-        kri_poll(w);
-        if (!kri_is_string(w->vm, file) || is_core(file) || !kri_is_fixnum(line))
-            continue;
-        char number[40];
-        add_text(w, t, " (");
-        add_lisp_string(w, t, file);
-        snprintf(number, sizeof number, ":%ld)", (long)kri_fixnum_value(line));
-        add_text(w, t, number);
+    kr_value file = first(place), line = first(rest(place));
+    char number[40];
+    if (!kri_is_string(w->vm, file) || kri_is_core_file(file) || !kri_is_fixnum(line))
+        return false;
+    add_text(w, t, " (");
+    add_lisp_string(w, t, file);
+    snprintf(number, sizeof number, ":%ld)", (long)kri_fixnum_value(line));
+    add_text(w, t, number);
+    return true;
+}
+
+/* Where the form at fault is if it is being loaded, else where the innermost frame of the program's is. */
+static void add_place(struct kri_worker *w, struct text *t, kr_value condition)
+{
+    if (add_if_place(w, t, kri_get(w, condition, kri_keyword(w, "PLACE"))))
         return;
-    }
+    for (kr_value l = ((const struct kri_condition *)condition.w)->backtrace; kri_is_cons(l); l = kri_cdr(l), kri_poll(w))
+        if (add_if_place(w, t, rest(kri_car(l))))
+            return;
 }
 
 /* ", did you mean ...?" for a name that does not exist. */
@@ -114,12 +122,11 @@ static kr_value condition_text(struct kri_worker *w, void *arg)
             add_lisp_string(w, &t, c->extra);
         }
     }
-    bool loop = kri_eq(c->callee, w->vm->sym.evaluate_entry) || kri_eq(c->callee, w->vm->sym.evaluate_text);
-    if (!kri_is_nil(c->form) || !(loop || kri_is_nil(c->callee))) {
+    if (!kri_is_nil(c->form) || !(kri_is_nil(c->callee) || kri_is_evaluator(w, c->callee))) {
         add_text(w, &t, " in ");
         add_value(w, &t, kri_is_nil(c->form) ? c->callee : c->form, 120);
     }
-    add_place(w, &t, c->backtrace);
+    add_place(w, &t, v);
     add_near_names(w, &t, c);
     return finish(w, &t);
 }

@@ -11,6 +11,8 @@
 #include "runtime/exchange.h"
 
 struct kr_rt {
+    size_t alive;                /* KRI_ALIVE; the first word, for misuse.c */
+    kri_atomic given_back;       /* by the host: what is left is Lisp's */
     bool ring, to_lisp;          /* constant, as all but lock and users */
     size_t bytes, doubles;
     char *class_name;            /* of structs */
@@ -46,19 +48,37 @@ static void free_channel(struct kr_rt *rt)
     else
         kri_triple_finish(&rt->triple);
     pthread_mutex_destroy(&rt->lock);
-    free(rt);
+    kri_forget(rt);
+}
+
+static void check_channel(kr_rt *rt, const char *function)
+{
+    if (!rt)
+        kri_misuse(NULL, function, "the channel is NULL");
+    if (rt->alive != KRI_ALIVE || kri_load_relaxed(&rt->given_back))
+        kri_misuse(NULL, function, "this channel was given back by kr_rt_free");
+}
+#define CHECK_CHANNEL(rt) (kri_is_checking() ? check_channel(rt, __func__) : (void)0)
+
+static void drop_channel(struct kr_rt *rt)
+{
+    if (kri_fetch_add(&rt->users, (size_t)-1) == 1)
+        free_channel(rt);
 }
 
 void kr_rt_free(kr_rt *rt)
 {
-    if (rt && kri_fetch_add(&rt->users, (size_t)-1) == 1)
-        free_channel(rt);
+    if (!rt)
+        return;
+    CHECK_CHANNEL(rt);
+    kri_store_relaxed(&rt->given_back, 1);
+    drop_channel(rt);
 }
 
 static void finalize_channel(kr_context *ctx, void *rt)
 {
     (void)ctx;
-    kr_rt_free(rt);
+    drop_channel(rt);
 }
 
 static const kr_foreign_type channel_type = {"sys:rt-channel", finalize_channel};
@@ -126,6 +146,7 @@ kr_status kr_rt_new(kr_context *ctx, const kr_rt_config *config, kr_rt **out)
     if (!rt)
         return KR_NO_MEMORY;
     pthread_mutex_init(&rt->lock, NULL);
+    rt->alive = KRI_ALIVE;
     rt->users = 1;
     rt->ring = config->kind == KR_RT_RING;
     rt->to_lisp = config->direction == KR_RT_TO_LISP;
@@ -153,6 +174,7 @@ static kr_value channel_class(struct kri_worker *w, void *arg)
 
 kr_value kr_rt_value(kr_context *ctx, kr_rt *rt)
 {
+    CHECK_CHANNEL(rt);
     size_t scope = kr_scope_begin(ctx);
     if (kri_protected_call(ctx, channel_class, NULL, NULL) != KR_OK)
         kr_foreign_class(ctx, &channel_type, NULL, "A channel to a real-time thread of the host: see sys:rt-read and sys:rt-write.");
@@ -171,10 +193,10 @@ static void *back_of(struct kr_rt *rt) { return rt->ring ? kri_ring_back(&rt->ri
 
 static void publish(struct kr_rt *rt)
 {
-    if (rt->ring)
-        kri_ring_push(&rt->ring_buffer);
-    else
+    if (!rt->ring)
         kri_triple_publish(&rt->triple);
+    else if (kri_ring_back(&rt->ring_buffer)) /* there is room: a host may publish what it was not given */
+        kri_ring_push(&rt->ring_buffer);
 }
 
 static const void *front_of(struct kr_rt *rt, bool *fresh)
@@ -192,15 +214,20 @@ static const void *front_of(struct kr_rt *rt, bool *fresh)
 
 static void release(struct kr_rt *rt)
 {
-    if (rt->ring)
+    if (rt->ring && kri_ring_front(&rt->ring_buffer)) /* likewise */
         kri_ring_pop(&rt->ring_buffer);
 }
 
 /* ---- C's side ---- */
 
-void *kr_rt_back(kr_rt *rt) { return rt->to_lisp ? back_of(rt) : NULL; }
+void *kr_rt_back(kr_rt *rt)
+{
+    CHECK_CHANNEL(rt);
+    return rt->to_lisp ? back_of(rt) : NULL;
+}
 void kr_rt_publish(kr_rt *rt)
 {
+    CHECK_CHANNEL(rt);
     if (rt->to_lisp)
         publish(rt);
 }
@@ -216,6 +243,7 @@ bool kr_rt_push(kr_rt *rt, const void *element)
 
 const void *kr_rt_front(kr_rt *rt, bool *fresh)
 {
+    CHECK_CHANNEL(rt);
     bool is_fresh = false;
     const void *front = rt->to_lisp ? NULL : front_of(rt, &is_fresh);
     if (fresh)
@@ -224,6 +252,7 @@ const void *kr_rt_front(kr_rt *rt, bool *fresh)
 }
 void kr_rt_release(kr_rt *rt)
 {
+    CHECK_CHANNEL(rt);
     if (!rt->to_lisp)
         release(rt);
 }
@@ -238,9 +267,15 @@ bool kr_rt_pop(kr_rt *rt, void *element)
     return true;
 }
 
-size_t kr_rt_count(kr_rt *rt)
+static size_t waiting(struct kr_rt *rt)
 {
     return rt->ring ? kri_ring_count(&rt->ring_buffer) : (kri_load_relaxed(&rt->triple.middle) & KRI_TRIPLE_NEW) != 0;
+}
+
+size_t kr_rt_count(kr_rt *rt)
+{
+    CHECK_CHANNEL(rt);
+    return waiting(rt);
 }
 
 /* ---- Lisp's side ---- */
@@ -439,7 +474,7 @@ KR_BUILTIN(rt_write, "sys:rt-write", "(channel element)",
 
 KR_BUILTIN(rt_count, "sys:rt-count", "(channel)", "How many elements wait in CHANNEL, a ring; of a triple buffer 1 if its newest was not read yet, else 0.")
 {
-    return kri_fixnum((intptr_t)kr_rt_count(arg_channel(w, argv, 0)));
+    return kri_fixnum((intptr_t)waiting(arg_channel(w, argv, 0)));
 }
 
 /* ---- the system ---- */

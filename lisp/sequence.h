@@ -13,6 +13,10 @@ struct kri_span {
 bool kri_span_of(struct kr_vm *vm, kr_value v, struct kri_span *s);
 /* Conses of LIST before its end; a dotted tail does not count. Raises CIRCULAR. */
 size_t kri_list_length(struct kri_worker *w, kr_value list);
+/* A list that has this many elements is looked at for being circular before it is copied further. */
+enum { KRI_LONG_LIST = 1 << 20 };
+/* The error CODE of argument I, an INDEX into LENGTH elements. */
+_Noreturn void kri_index_error(struct kri_worker *w, int i, kr_value index, int code, size_t length);
 /* Elements of argument I, a sequence, or the error NO_SEQUENCE. */
 size_t kri_sequence_length(struct kri_worker *w, const kr_value *argv, int i);
 /* The :start and :end of a sequence of LENGTH elements, given as values (NIL or KRI_ABSENT: not given). An end beyond the
@@ -29,6 +33,11 @@ unsigned char *kri_vector_bytes(struct kr_vm *vm, kr_value v);
 void kri_vector_copy(struct kri_worker *w, kr_value to, size_t at, kr_value from, size_t start, size_t n);
 /* The string named by V: a string itself, or a symbol's name; NIL-safe. False: V is neither. */
 bool kri_string_designator(struct kr_vm *vm, kr_value v, const unsigned char **bytes, size_t *length);
+
+/* A fresh matrix of zeros, and where its elements are, row by row (lisp/builtin_fvector.c). */
+kr_value kri_make_matrix(struct kri_worker *w, size_t rows, size_t columns, double **at);
+/* Is V a matrix of reals? Then where its elements are. */
+bool kri_look_matrix(struct kr_vm *vm, kr_value v, double **at, size_t *rows, size_t *columns);
 
 /* What a :test argument asks for. */
 enum kri_test { KRI_TEST_EQL, KRI_TEST_EQUAL, KRI_TEST_STRING, KRI_TEST_OTHER };

@@ -157,6 +157,23 @@ static void consider_variables(struct search *s, const struct kri_condition *c)
     consider_visible(s, false);
 }
 
+/* The keywords of a builtin, whose parameters are a text: the words behind &key. */
+static void consider_words(struct search *s, kr_value parameters)
+{
+    const char *p = strstr((const char *)kri_string_of(parameters)->byte, "&key");
+    while (p && *(p += strcspn(p, " (")) && *p) {
+        p += strspn(p, " (");
+        size_t n = strcspn(p, " ()");
+        char name[MOST_LETTERS + 1];
+        for (size_t i = 0; i < n && i < MOST_LETTERS; i++)
+            name[i] = (char)toupper((unsigned char)p[i]);
+        name[n < MOST_LETTERS ? n : MOST_LETTERS] = 0;
+        if (isalpha((unsigned char)p[0]))
+            consider_symbol(s, kri_keyword(s->w, name));
+        p += n;
+    }
+}
+
 kr_value kri_near_names(struct kri_worker *w, kr_value condition)
 {
     struct kr_vm *vm = w->vm;
@@ -187,7 +204,9 @@ kr_value kri_near_names(struct kri_worker *w, kr_value condition)
         consider_slots(&s, about);
         break;
     case KRI_E_NO_KEYWORD:
-        if (kri_is_function(about))
+        if (kri_is_function(about) && kri_is_string(vm, kri_code_of(about)->lambda_list))
+            consider_words(&s, kri_code_of(about)->lambda_list);
+        else if (kri_is_function(about))
             consider_all(&s, kri_code_of(about)->keywords);
         break;
     case KRI_E_NO_PACKAGE:

@@ -144,6 +144,7 @@ void kri_disassemble(struct kri_worker *w, kr_value fn, kr_value stream);
 struct kri_compiler;
 /* The form that a compilation is at. */
 kr_value kri_compiler_form(const struct kri_compiler *c);
+unsigned kri_compiler_line(const struct kri_compiler *c); /* of that form; 0: not known */
 /* Expand a macro call once; *EXPANDED says whether FORM was one. */
 kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded);
 
@@ -193,7 +194,10 @@ double kri_float_value_slow(kr_value v);
 static inline double kri_float_value(kr_value v) { return kri_is_flonum(v) ? kri_flonum_value(v) : kri_float_value_slow(v); }
 /* Is V an instance of a class below cons? Those are conses to Lisp (car, consp), but not to C code. */
 bool kri_is_cons_subclass(struct kr_vm *vm, kr_value v);
-static inline bool kri_is_consp(struct kr_vm *vm, kr_value v) { return kri_is_cons(v) || kri_is_cons_subclass(vm, v); }
+static inline bool kri_is_consp(struct kr_vm *vm, kr_value v)
+{
+    return kri_is_pointer(v) && (kri_ptr(v)->cls == KRI_CLASS_CONS || (KRI_UNLIKELY(kri_ptr(v)->cls >= KRI_CLASS_BUILTIN_COUNT) && kri_is_cons_subclass(vm, v)));
+}
 static inline bool kri_is_symbol(kr_value v) /* NIL is one */
 {
     return kri_is_nil(v) || kri_has_class(v, KRI_CLASS_SYMBOL);
@@ -241,6 +245,8 @@ kr_value kri_define_class(struct kri_worker *w, kr_value name, kr_value super, k
 kr_value kri_find_method(struct kri_worker *w, unsigned cls, kr_value selector, kr_value *owner); /* NIL: none */
 /* Add or replace a method of class object CLASS. */
 void kri_add_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value fn, kr_value doc);
+/* FN in place of OLD as the method of CLS itself for SELECTOR; false if that is not OLD any more. */
+bool kri_replace_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value old, kr_value fn);
 bool kri_remove_method(struct kri_worker *w, kr_value cls, kr_value selector); /* false: there was none */
 /* Index of slot NAME (a symbol, compared by name) among the instance variables of CLASS, or -1. */
 intptr_t kri_slot_index(struct kr_vm *vm, kr_value cls, kr_value name);
@@ -257,6 +263,8 @@ void kri_export(struct kri_worker *w, kr_value symbol, kr_value package);
 void kri_set_function(struct kri_worker *w, kr_value symbol, kr_value fn);
 /* Raise if NAME is a special form that cannot be made anything else; go, block, catch and kin can. */
 void kri_check_definable(struct kri_worker *w, kr_value name);
+/* The same if OLD is its definition still: false if another thread has given it one meanwhile, which stays. */
+bool kri_replace_function(struct kri_worker *w, kr_value symbol, kr_value old, kr_value fn);
 static inline kr_value kri_symbol_function(struct kr_vm *vm, kr_value sym) { return kri_slot(&kri_symbol_of(vm, sym)->function); }
 bool kri_fboundp(struct kr_vm *vm, kr_value sym);
 kr_value kri_get(struct kri_worker *w, kr_value object, kr_value key);        /* property, NIL without */

@@ -80,6 +80,8 @@ if [ -n "$full" ]; then
     # shellcheck disable=SC2086
     try "cc, optimized" cc -O2 -Wall -Wextra host.c karakuri.c $LIBS -o host
     # shellcheck disable=SC2086
+    try "cc, core as bytecode" cc -O1 -DKR_BYTECODE_CORE -Wall -Wextra host.c karakuri.c $LIBS -o host
+    # shellcheck disable=SC2086
     if command -v clang >/dev/null; then
         try "clang" clang -std=gnu11 -Wall -Wextra host.c karakuri.c $LIBS -o host
     else

@@ -1,10 +1,10 @@
 # amalgamate.awk -- C sources to one: each is appended, a header where it is included first, a .def wherever it is included.
-#   awk -f tools/amalgamate.awk -v header=lisp/karakuri.h SOURCE...
+#   awk -f tools/amalgamate.awk SOURCE... -- GENERATED...
 #
 # What is private to a file meets other files' names in one compilation. So each file's macros are undefined at its end, and of names that
 # several files define (static functions and variables, tags, enumeration constants, KR_BUILTINs) each source's gets the file's name before it; headers' stay.
 # A first pass over the tokens collects definitions at file scope, a second one writes the text with other names. A member's name is no such
-# name: it stands after . or ->, or in a structure's braces. HEADER is the public one and stays an include.
+# name: it stands after . or ->, or in a structure's braces. The public header stays an include.
 function fail(message) {
     print "amalgamate: " message >"/dev/stderr"
     failed = 1
@@ -158,7 +158,7 @@ function write_line(    text) {
 }
 # A header or a .def as it is, with what it includes.
 function write_header(path,    line, n) {
-    if (path == header || path ~ /\/karakuri\.h$/) {
+    if (path ~ /\/karakuri\.h$/) {
         if (!WRITTEN[path]++)
             print "#include \"karakuri.h\""
         return
@@ -208,8 +208,13 @@ function second_pass(    macros, name, conditional, last, last2) {
                 end_directive()
             continue
         }
-        if (write_include(LINE) || LINE ~ /^#define _GNU_SOURCE/)
+        if (LINE ~ /^#define _GNU_SOURCE/)
             continue
+        if (write_include(LINE)) {
+            if (GENERATED == 1)
+                set_options()
+            continue
+        }
         if (match(LINE, /^[ \t]*#[ \t]*define[ \t]+/)) {
             name = substr(LINE, RSTART + RLENGTH)
             sub(/[^A-Za-z_0-9].*/, "", name)
@@ -232,9 +237,25 @@ function end_directive() {
     LAST2 = SAVED_LAST2
 }
 
+# ---- generated C ----
+# It is not written for readers: no warnings. KR_BYTECODE_CORE leaves it out.
+function begin_generated(    names, n, i) {
+    n = split("unused-label unused-variable unused-but-set-variable unused-function unused-parameter", names, " ")
+    print "\n/* ---- the core library's functions, as C ---- */"
+    print "#ifdef KR_BYTECODE_CORE\nconst struct kri_native_module *const kri_core_native = NULL;\n#else"
+    for (i = 1; i <= n; i++)
+        print "#pragma GCC diagnostic ignored \"-W" names[i] "\""
+    GENERATED = 1
+}
+# After the first include: what was declared before keeps its own options.
+function set_options() {
+    print "#if defined(__OPTIMIZE__) && !defined(__clang__)\n#pragma GCC optimize(\"Os\", \"no-strict-aliasing\") /* as the library is made: -O2 is larger and slower to compile */\n#endif"
+    GENERATED = 2
+}
+
 BEGIN {
     for (i = 1; i < ARGC; i++)
-        if (ARGV[i] !~ /=/) {
+        if (ARGV[i] != "--") {
             FILE = ARGV[i]
             first_pass()
         }
@@ -248,8 +269,12 @@ BEGIN {
             }
     } while (more)
     for (i = 1; i < ARGC; i++)
-        if (ARGV[i] !~ /=/) {
+        if (ARGV[i] == "--")
+            begin_generated()
+        else {
             FILE = ARGV[i]
             second_pass()
         }
+    if (GENERATED)
+        print "#endif"
 }

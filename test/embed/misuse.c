@@ -143,6 +143,108 @@ static void budget_without(void)
     kr_budget_end(ctx);
 }
 
+static void free_twice(void)
+{
+    make();
+    kr_vm_free(ctx);
+    kr_vm_free(ctx);
+}
+static kr_value free_vm(kr_context *c, int argc, kr_value *argv, void *user)
+{
+    (void)argc, (void)argv, (void)user;
+    kr_vm_free(c);
+    return kr_nil();
+}
+static void free_inside(void)
+{
+    make();
+    kr_define(ctx, "end-it", "()", NULL, free_vm, NULL);
+    kr_eval_string(ctx, "(end-it)", NULL);
+}
+static void raise_outside(void)
+{
+    make();
+    kr_raise(ctx, "nobody is there");
+}
+static void reraise_outside(void)
+{
+    kr_value v;
+    make();
+    kr_eval_string(ctx, "(car 5)", &v);
+    kr_reraise(ctx, v);
+}
+static void restart_outside(void)
+{
+    make();
+    kr_invoke_restart(ctx, kr_symbol(ctx, "abort"), 0, NULL);
+}
+static void interrupt_freed(void)
+{
+    make();
+    kr_vm_free(ctx);
+    kr_interrupt(ctx);
+}
+static void null_text(void)
+{
+    make();
+    kr_eval_string(ctx, NULL, NULL);
+}
+static void null_name(void)
+{
+    make();
+    kr_call(ctx, NULL, 0, NULL, NULL);
+}
+static void null_function(void)
+{
+    make();
+    kr_define(ctx, "f", "()", NULL, NULL, NULL);
+}
+static void fewer_than_none(void)
+{
+    make();
+    kr_call(ctx, "list", -1, NULL, NULL);
+}
+static void wrong_vm_element(void)
+{
+    make_two();
+    kr_value v[2] = {kr_integer(ctx, 1), kr_string(second, "x")};
+    kr_list(ctx, 2, v);
+}
+static void wrong_vm_key(void)
+{
+    make_two();
+    kr_table_set(ctx, kr_hash_table(ctx, "equal"), kr_string(second, "x"), kr_nil());
+}
+static const kr_rt_config channel = {.kind = KR_RT_TRIPLE, .doubles = 3};
+static void in_a_child(void)
+{
+    int status;
+    make();
+    pid_t child = fork();
+    if (child == 0)
+        kr_eval_string(ctx, "1", NULL);
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    CHECK(must_integer(ctx, "(let ((pid (unix:fork))) (if (= pid 0) (unix::_exit (length (make-list 7))) pid))") > 0); /* has one that may */
+    abort();
+}
+static void channel_twice(void)
+{
+    kr_rt *rt;
+    make();
+    kr_rt_new(ctx, &channel, &rt);
+    kr_set(ctx, "*kept*", kr_rt_value(ctx, rt)); /* Lisp has it still, the host not */
+    kr_rt_free(rt);
+    kr_rt_free(rt);
+}
+static void dead_channel(void)
+{
+    kr_rt *rt;
+    make();
+    kr_rt_new(ctx, &channel, &rt);
+    kr_rt_free(rt);
+    kr_rt_back(rt);
+}
+
 static const struct {
     void (*misuse)(void);
     const char *message;
@@ -162,6 +264,21 @@ static const struct {
     {detach_inside, "kr_detach: from within a function that Lisp called"},
     {free_too_early, "kr_vm_free: other threads of the host are still attached"},
     {null_context, "kr_eval_string: the context is NULL"},
+    {free_twice, "kr_vm_free: this context was detached, or its VM freed"},
+    {free_inside, "kr_vm_free: from within a function that Lisp called"},
+    {raise_outside, "kr_raise: it is for a function that Lisp called, and none is running"},
+    {reraise_outside, "kr_reraise: it is for a function that Lisp called"},
+    {restart_outside, "kr_invoke_restart: it is for a function that Lisp called"},
+    {interrupt_freed, "kr_interrupt: this context was detached, or its VM freed"},
+    {null_text, "kr_eval_string: argument 2 is NULL, a text expected"},
+    {null_name, "kr_call: argument 2 is NULL, a text expected"},
+    {null_function, "kr_define: the function is NULL"},
+    {fewer_than_none, "kr_call: a negative number of arguments"},
+    {wrong_vm_element, "kr_list: element 1 of the arguments is another VM's value"},
+    {wrong_vm_key, "kr_table_set: argument 3 is another VM's value"},
+    {in_a_child, "kr_eval_string: this process is a child made by fork()"},
+    {channel_twice, "kr_rt_free: this channel was given back by kr_rt_free"},
+    {dead_channel, "kr_rt_back: this channel was given back by kr_rt_free"},
     {budget_without, "kr_budget_end: no budget was begun"},
 };
 

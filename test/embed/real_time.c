@@ -138,6 +138,20 @@ int main(void)
     CHECK(kr_rt_set_fifo(0) == 0 && kr_rt_set_fifo(1000) != 0 && kr_rt_set_affinity(100000) != 0);
     CHECK(kr_rt_prefault_stack(100000) == 0 && kr_rt_prefault_stack((size_t)1 << 40) == ENOMEM);
 
+    /* A ring's oldest element stays until it is released. */
+    must(ctx, "(sys:rt-write *commands* #f(1 2)) (sys:rt-write *commands* #f(3 4))");
+    bool fresh;
+    const double *oldest = kr_rt_front(commands, &fresh);
+    CHECK(oldest && fresh && oldest[0] == 1 && kr_rt_front(commands, NULL) == oldest && kr_rt_count(commands) == 2);
+    kr_rt_release(commands);
+    oldest = kr_rt_front(commands, NULL);
+    CHECK(oldest && oldest[1] == 4 && kr_rt_count(commands) == 1);
+    kr_rt_release(commands);
+    kr_rt_release(commands); /* of nothing */
+    CHECK(kr_rt_front(commands, &fresh) == NULL && !fresh && kr_rt_count(commands) == 0);
+    must(ctx, "(dotimes (i 64) (or (sys:rt-write *commands* #f(1 2)) (error \"full at ~d\" i)))");
+    CHECK(kr_is_nil(must(ctx, "(sys:rt-write *commands* #f(1 2))")) && kr_rt_count(commands) == 64);
+
     kr_rt_free(queue); /* Lisp still has it */
     CHECK(must_integer(ctx, "(sys:rt-count *queue*)") == 0);
     kr_vm_free(ctx);

@@ -111,6 +111,54 @@ static void names(kr_context *ctx)
     CHECK(kr_call(ctx, "fast:go-on", 0, NULL, &v) == KR_OK);
 }
 
+/* Numbers of two parts, matrices, bit-vectors, hash tables. */
+static void compound(kr_context *ctx)
+{
+    kr_value v, n, d;
+    double re, im, *at;
+    size_t rows, columns, count;
+    unsigned char *bits;
+    v = kr_ratio(ctx, kr_integer(ctx, 6), kr_big_integer(ctx, "-40000000000000000000000"));
+    CHECK(kr_type_of(ctx, v) == KR_RATIO && prints(ctx, v, "-3/20000000000000000000000"));
+    CHECK(kr_to_ratio(ctx, v, &n, &d) == KR_OK && prints(ctx, n, "-3") && prints(ctx, d, "20000000000000000000000"));
+    CHECK(kr_type_of(ctx, kr_ratio(ctx, kr_integer(ctx, 6), kr_integer(ctx, 3))) == KR_INTEGER);
+    CHECK(kr_to_ratio(ctx, kr_integer(ctx, 7), &n, &d) == KR_OK && prints(ctx, n, "7") && prints(ctx, d, "1"));
+    CHECK(kr_is_nil(kr_ratio(ctx, n, kr_integer(ctx, 0))) && kr_is_nil(kr_ratio(ctx, n, kr_real(ctx, 2))) && kr_to_ratio(ctx, kr_real(ctx, 2), &n, &d) == KR_BAD_TYPE);
+
+    v = kr_complex(ctx, 1.5, -2);
+    CHECK(kr_type_of(ctx, v) == KR_COMPLEX && kr_to_complex(ctx, v, &re, &im) == KR_OK && re == 1.5 && im == -2);
+    CHECK(kr_call(ctx, "abs", 1, &v, &n) == KR_OK && prints(ctx, n, "2.5"));
+    CHECK(kr_to_complex(ctx, kr_integer(ctx, 3), &re, &im) == KR_OK && re == 3 && im == 0);
+    CHECK(kr_to_complex(ctx, must(ctx, "1/4"), &re, &im) == KR_OK && re == 0.25 && kr_to_complex(ctx, kr_string(ctx, "1"), &re, &im) == KR_BAD_TYPE);
+
+    v = kr_matrix(ctx, (const double[]){1, 2, 3, 4, 5, 6}, 2, 3);
+    CHECK(kr_type_of(ctx, v) == KR_ARRAY && prints(ctx, v, "#2f((1.0 2.0 3.0) (4.0 5.0 6.0))"));
+    CHECK(kr_to_matrix(ctx, v, &at, &rows, &columns) == KR_OK && rows == 2 && columns == 3 && at[5] == 6);
+    at[0] = 10; /* in place */
+    CHECK(kr_call(ctx, "transpose", 1, &v, &n) == KR_OK && prints(ctx, n, "#2f((10.0 4.0) (2.0 5.0) (3.0 6.0))"));
+    CHECK(prints(ctx, kr_matrix(ctx, NULL, 1, 2), "#2f((0.0 0.0))") && kr_is_nil(kr_matrix(ctx, NULL, SIZE_MAX, 2)) && kr_is_nil(kr_matrix(ctx, NULL, SIZE_MAX / 2, 1)));
+    CHECK(kr_to_matrix(ctx, must(ctx, "(make-array '(2 2))"), &at, &rows, &columns) == KR_BAD_TYPE && kr_to_matrix(ctx, kr_nil(), &at, &rows, &columns) == KR_BAD_TYPE);
+    CHECK(kr_to_matrix(ctx, kr_float_vector(ctx, NULL, 4), &at, &rows, &columns) == KR_BAD_TYPE && kr_to_matrix(ctx, kr_integer(ctx, 4), &at, &rows, &columns) == KR_BAD_TYPE);
+
+    v = kr_bit_vector(ctx, (const unsigned char[]){0xff, 0xff}, 11);
+    CHECK(kr_type_of(ctx, v) == KR_BIT_VECTOR && prints(ctx, v, "#*11111111111") && kr_to_bits(ctx, v, &bits, &count) == KR_OK && count == 11 && bits[1] == 7);
+    CHECK(prints(ctx, kr_bit_vector(ctx, NULL, 3), "#*000") && kr_equal(ctx, v, must(ctx, "#*11111111111")));
+
+    v = kr_hash_table(ctx, "equal");
+    CHECK(kr_type_of(ctx, v) == KR_HASH_TABLE);
+    for (int i = 0; i < 100; i++) {
+        char text[20];
+        snprintf(text, sizeof text, "joint-%d", i);
+        CHECK(kr_table_set(ctx, v, kr_string(ctx, text), kr_integer(ctx, i)) == KR_OK);
+    }
+    CHECK(kr_table_get(ctx, v, kr_string(ctx, "joint-42"), &n) == KR_OK && prints(ctx, n, "42"));
+    CHECK(kr_table_remove(ctx, v, kr_string(ctx, "joint-42")) == KR_OK && kr_table_get(ctx, v, kr_string(ctx, "joint-42"), &n) == KR_OK && kr_is_nil(n));
+    CHECK(kr_table_entries(ctx, v, &n) == KR_OK && kr_length(ctx, n, &count) == KR_OK && count == 99);
+    CHECK(kr_call(ctx, "list-length", 1, &n, &d) == KR_OK && prints(ctx, d, "99") && kr_car(ctx, n, &d) == KR_OK && kr_type_of(ctx, d) == KR_CONS);
+    CHECK(kr_table_get(ctx, kr_nil(), n, &d) == KR_BAD_TYPE && kr_is_nil(kr_hash_table(ctx, "no-such-test")));
+    CHECK(kr_table_entries(ctx, kr_hash_table(ctx, "eq"), &n) == KR_OK && kr_is_nil(n));
+}
+
 int main(void)
 {
     const kr_config config = {.hooks = {.error = on_error}};
@@ -121,6 +169,7 @@ int main(void)
     void *found;
     types(ctx);
     vectors(ctx);
+    compound(ctx);
     names(ctx);
 
     CHECK(kr_define_class(ctx, "wheel", NULL, "radius turns", "A wheel.") == KR_OK);
