@@ -79,8 +79,9 @@ $(SYSROOT)/unpacked: $B/packages
 $(READY): tools/emulate.sh lib Makefile | $(SYSROOT)/unpacked
 	@mkdir -p $B/lib $B/path
 	@for f in $(filter-out %.so,$(wildcard lib/*)); do ln -sfn ../../../$$f $B/$$f; done
+	@ln -sfn ../../bench $B/bench
 	@printf '#!/bin/sh\nexec %s %s "$$@"\n' '$(CC)' '$(TARGET)' >$B/path/cc && chmod +x $B/path/cc
-	@sed 's|@here@|$(abspath $B)|' $< >$@ && chmod +x $@
+	@sed 's|@here@|$(abspath $B)|g' $< >$@ && chmod +x $@
 endif
 
 $B/%.o: %.c | $(READY)
