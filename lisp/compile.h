@@ -141,6 +141,7 @@ enum kri_inline {
     KRI_I_LT, KRI_I_LE, KRI_I_GT, KRI_I_GE, KRI_I_NUMEQ,
     KRI_I_EQ, KRI_I_EQL, KRI_I_NOT, KRI_I_CONSP, KRI_I_ATOM,
     KRI_I_CAR, KRI_I_CDR, KRI_I_CXR, KRI_I_CONS, KRI_I_LIST, KRI_I_AREF, KRI_I_ASET,
+    KRI_I_TRUNCATE, KRI_I_LOGAND, KRI_I_LOGIOR, KRI_I_LOGXOR, KRI_I_ASH, KRI_I_LENGTH, KRI_I_RPLACA, KRI_I_RPLACD,
     KRI_I_FUNCALL, KRI_I_APPLY, KRI_I_SEND, KRI_I_EVAL,
     KRI_I_MAPC, KRI_I_MAPCAR, /* functions in Lisp that are loops where the function is a lambda form: %open-code marks them */
 };

@@ -577,6 +577,8 @@ const struct kri_inline_name kri_inline_names[] = {
     {"CAAR", KRI_I_CXR}, {"CADR", KRI_I_CXR}, {"CDAR", KRI_I_CXR}, {"CDDR", KRI_I_CXR}, {"CADDR", KRI_I_CXR},
     {"CDDDR", KRI_I_CXR}, {"CAADR", KRI_I_CXR}, {"CDADR", KRI_I_CXR}, {"CADAR", KRI_I_CXR}, {"CADDDR", KRI_I_CXR},
     {"CONS", KRI_I_CONS}, {"LIST", KRI_I_LIST}, {"AREF", KRI_I_AREF}, {"ASET", KRI_I_ASET},
+    {"TRUNCATE", KRI_I_TRUNCATE}, {"LOGAND", KRI_I_LOGAND}, {"LOGIOR", KRI_I_LOGIOR}, {"LOGXOR", KRI_I_LOGXOR}, {"ASH", KRI_I_ASH},
+    {"LENGTH", KRI_I_LENGTH}, {"RPLACA", KRI_I_RPLACA}, {"RPLACD", KRI_I_RPLACD},
     {"FUNCALL", KRI_I_FUNCALL}, {"APPLY", KRI_I_APPLY}, {"SEND", KRI_I_SEND}, {"EVAL", KRI_I_EVAL},
     {"MAPC", KRI_I_MAPC}, {"MAPCAR", KRI_I_MAPCAR},
     {NULL, KRI_I_NONE},
@@ -700,6 +702,13 @@ static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr
     case KRI_I_EQ:
     case KRI_I_CONS:
     case KRI_I_AREF:
+    case KRI_I_TRUNCATE:
+    case KRI_I_LOGAND:
+    case KRI_I_LOGIOR:
+    case KRI_I_LOGXOR:
+    case KRI_I_ASH:
+    case KRI_I_RPLACA:
+    case KRI_I_RPLACD:
         if (n != 2)
             return NULL;
         x = kri_analyse(c, a);
@@ -723,6 +732,7 @@ static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr
     case KRI_I_ATOM:
     case KRI_I_CAR:
     case KRI_I_CDR:
+    case KRI_I_LENGTH:
         return n == 1 ? inline1(c, (enum kri_inline)what, kri_analyse(c, a)) : NULL;
     case KRI_I_CXR:
         return n == 1 ? accessor(c, symbol, kri_analyse(c, a)) : NULL;

@@ -404,9 +404,13 @@ static void generate_op(struct kri_compiler *c, struct kri_fn *f, struct kri_nod
         to = operand(c, f, n->kid[2], false);
         note_site(c, f, n);
         emit3(c, f, KRI_OP_ASET, to, a, b);
+    } else if (n->index == KRI_I_RPLACA || n->index == KRI_I_RPLACD) {
+        operands2(c, f, n, &to, &b);
+        note_site(c, f, n);
+        emit3(c, f, n->index == KRI_I_RPLACA ? KRI_OP_RPLACA : KRI_OP_RPLACD, to, b, 0);
     } else if (n->kids == 1) {
         static const enum kri_op unary[] = {[KRI_I_NOT] = KRI_OP_NOT, [KRI_I_ATOM] = KRI_OP_CONSP, [KRI_I_CONSP] = KRI_OP_CONSP,
-                                            [KRI_I_CAR] = KRI_OP_CAR, [KRI_I_CDR] = KRI_OP_CDR};
+                                            [KRI_I_CAR] = KRI_OP_CAR, [KRI_I_CDR] = KRI_OP_CDR, [KRI_I_LENGTH] = KRI_OP_LENGTH};
         a = operand(c, f, n->kid[0], false);
         if (dst < 0)
             push(c, f, 1);
@@ -428,7 +432,9 @@ static void generate_op(struct kri_compiler *c, struct kri_fn *f, struct kri_nod
         static const enum kri_op binary[] = {
             [KRI_I_ADD] = KRI_OP_ADD, [KRI_I_SUB] = KRI_OP_SUB, [KRI_I_MUL] = KRI_OP_MUL, [KRI_I_DIV] = KRI_OP_DIV,
             [KRI_I_MOD] = KRI_OP_MOD, [KRI_I_LT] = KRI_OP_LT, [KRI_I_LE] = KRI_OP_LE, [KRI_I_GT] = KRI_OP_LT, [KRI_I_GE] = KRI_OP_LE,
-            [KRI_I_NUMEQ] = KRI_OP_NUMEQ, [KRI_I_EQ] = KRI_OP_EQ, [KRI_I_CONS] = KRI_OP_CONS, [KRI_I_AREF] = KRI_OP_AREF};
+            [KRI_I_NUMEQ] = KRI_OP_NUMEQ, [KRI_I_EQ] = KRI_OP_EQ, [KRI_I_CONS] = KRI_OP_CONS, [KRI_I_AREF] = KRI_OP_AREF,
+            [KRI_I_TRUNCATE] = KRI_OP_TRUNCATE, [KRI_I_LOGAND] = KRI_OP_LOGAND, [KRI_I_LOGIOR] = KRI_OP_LOGIOR, [KRI_I_LOGXOR] = KRI_OP_LOGXOR,
+            [KRI_I_ASH] = KRI_OP_ASH};
         operands2(c, f, n, &a, &b);
         if (dst < 0)
             push(c, f, 1);
@@ -1145,7 +1151,7 @@ static bool writes_last(const struct kri_node *n, int depth)
     case KRI_N_VAR:
         return true;
     case KRI_N_OP:
-        return n->index != KRI_I_ATOM && n->index != KRI_I_ASET;
+        return n->index != KRI_I_ATOM && n->index != KRI_I_ASET && n->index != KRI_I_RPLACA && n->index != KRI_I_RPLACD;
     case KRI_N_IF:
         return depth < 8 && n->kid[0]->op != KRI_N_CONST && writes_last(n->kid[1], depth + 1) && writes_last(n->kid[2], depth + 1);
     default:

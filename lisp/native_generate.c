@@ -355,6 +355,8 @@ static bool put_element(struct output *o, const struct kri_code *c, const struct
     const char *test = kri_flow_type_of(f, at, y) == KRI_FLOW_FIXNUM ? "" : "KRI_FIXNUM_OR_LEAVE(r%u); ";
     if (kri_flow_is_double(f, at, y))
         return false;
+    if (vector == KRI_FLOW_ANY && !*test)
+        put(o, "KRI_KNOWN(kri_is_fixnum(r%u)); ", y);
     switch (vector) {
     case KRI_FLOW_FLOAT_VECTOR:
         put(o, test, y);
@@ -389,24 +391,30 @@ static bool put_element(struct output *o, const struct kri_code *c, const struct
     return true;
 }
 
-/* Arithmetic and comparisons of registers known to hold fixnums: no tests, and no overflow where the result is trusted to be one. */
+static void put_fixnum_test(struct output *o, const struct kri_flow *f, uint32_t at, unsigned r)
+{
+    if (kri_flow_type_of(f, at, r) != KRI_FLOW_FIXNUM)
+        put(o, "KRI_FIXNUM_OR_LEAVE(r%u); ", r);
+}
+
+/* Arithmetic and comparisons of registers that hold fixnums, or had better: no other tests, and no overflow where the result is trusted to be one. */
 static bool put_on_fixnums(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
 {
     kri_instruction i = c->instr[at];
     unsigned op = kri_decode_op(i), a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
     bool negated, immediate, trusted;
     const char *comparison = fixnum_comparison(op, &negated, &immediate);
+    if (!kri_flow_on_fixnums(f, c, at))
+        return false;
+    put_fixnum_test(o, f, at, comparison ? a : b);
+    if (comparison ? !immediate : op != KRI_OP_ADDI)
+        put_fixnum_test(o, f, at, comparison ? b : y);
     if (comparison) {
-        if (kri_flow_type_of(f, at, a) != KRI_FLOW_FIXNUM || (!immediate && kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM))
-            return false;
         put(o, "const long x_ = (long)r%u.w, y_ = (long)", a);
         put(o, immediate ? "kri_fixnum(%d).w" : "r%u.w", immediate ? kri_decode_sb(i) : (int)b);
         put(o, "; if (%s(%s)) JUMP(%d);", negated ? "!" : "", comparison, (int)kri_flow_target(c, at));
         return true;
     }
-    if (!kri_flow_float_operator(op) || op == KRI_OP_DIV || kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM ||
-        (op != KRI_OP_ADDI && kri_flow_type_of(f, at, y) != KRI_FLOW_FIXNUM))
-        return false;
     unsigned wanted = kri_flow_wanted(f, c, at, &trusted);
     bool wraps = trusted && (wanted == KRI_TYPE_FIXNUM || wanted == KRI_TYPE_RANGE);
     if (op == KRI_OP_ADDI)
@@ -583,6 +591,9 @@ static void put_records(struct output *o, const struct kri_code *c)
     }
 }
 
+/* Longer lists are made by a call. */
+enum { CONSED_ELEMENTS = 4 };
+
 static void put_instruction(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at, size_t j, bool fast)
 {
     kri_instruction i = c->instr[at];
@@ -606,6 +617,11 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
         put_handler(o, c, at, fast || kri_flow_has_entered(c));
     } else if (op == KRI_OP_CLOSURE) {
         put_closure(o, c, at);
+    } else if (op == KRI_OP_LIST && kri_decode_c(i) <= CONSED_ELEMENTS) {
+        put(o, "kr_value l_ = KRI_NIL;");
+        for (unsigned n = kri_decode_c(i); n-- > 0;)
+            put(o, " l_ = KRI_CONS_OF(r%u, l_);", kri_decode_b(i) + n);
+        put(o, " r%u = l_;", kri_decode_a(i));
     } else if (op == KRI_OP_LIST) {
         put(o, "SYNC_HERE(); r%u = kri_list_from(w, ", kri_decode_a(i));
         put_array(o, kri_decode_b(i), kri_decode_c(i));
