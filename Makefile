@@ -36,8 +36,7 @@ CFLAGS_fuzz    := -O1 -g -DKRI_DEBUG -fsanitize=fuzzer-no-link,address,undefined
 CFLAGS_stores  := -O1 -g -DKRI_DEBUG -DKRI_CHECK_STORES
 # Of generated C: -Os is a sixth smaller than -O1 and takes as long; it needs no information for debuggers.
 NATIVE_CFLAGS := -Os -g0 -w -fno-strict-aliasing -foptimize-sibling-calls
-KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -ffp-contract=off -pthread -I. $(CFLAGS_$(MODE)) \
-             -DKRI_LIBRARY='"$(PREFIX)/share/karakuri"' $(CFLAGS)
+KR_CFLAGS := -std=gnu11 -Wall -Wextra -Wshadow -fPIC -fvisibility=hidden -ffp-contract=off -pthread -I. $(CFLAGS_$(MODE)) $(CFLAGS)
 ifneq ($(findstring clang,$(CC)),)
 KR_CFLAGS += -Wno-gnu-variable-sized-type-not-at-end # every object begins with a cell's header, which has no size of its own
 endif
@@ -89,11 +88,11 @@ $B/%.o: %.c | $(READY)
 	@$(CC) $(KR_CFLAGS) -MMD -MP -c $< -o $@
 -include $(OBJ:.o=.d) $(REPL:.o=.d) $B/lisp/boot/main.d
 
-# Where the library lies is compiled in: another PREFIX compiles it anew.
+# Where the library lies is linked in: another PREFIX links anew.
 $B/prefix: always
 	@mkdir -p $(@D)
 	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' >$@
-$B/lisp/core.o: $B/prefix
+$B/lisp/boot/image.o: $B/prefix
 
 # One dispatch jump for each instruction, not one for all: the branch predictor learns the program's sequences.
 ifneq ($(findstring clang,$(CC)),clang)
@@ -103,8 +102,9 @@ endif
 # The core library, in the order of loading, is compiled by an executable without it and linked in.
 CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l condition.l stream.l system.l module.l unix.l thread.l debug.l autoload.l document.l introspect.l toplevel.l)
 AUTO := $(sort $(wildcard lib/auto/*.l))
-# What stays bytecode: what waits for people, files and sockets. The rest becomes native code.
-BYTECODE := $(addprefix lib/core/,module.l debug.l autoload.l document.l introspect.l toplevel.l) \
+# What stays bytecode: what waits for people, files and sockets, and what calls a function of the program's again and again, which costs
+# more from native code. The rest becomes native code.
+BYTECODE := $(addprefix lib/core/,sequence.l module.l debug.l autoload.l document.l introspect.l toplevel.l) \
             $(filter-out $(addprefix lib/auto/,common.l coordinates.l loop.l structure.l),$(AUTO))
 BOOT := $(if $(ELF),build/release,$B)/karakuri-boot
 ifneq ($(ELF),)
@@ -118,7 +118,7 @@ $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 NATIVE_UNITS := 0 1 2 3 4 5 6 7
 NATIVE_C     := $(NATIVE_UNITS:%=$B/native/core-%.c)
 NATIVE_OBJ   := $(NATIVE_C:.c=.o)
-$B/core.fasl: $(BOOT) $(CORE) $(AUTO)
+$B/core.fasl: $(BOOT) $(CORE) $(AUTO) Makefile
 	@mkdir -p $B/native; echo "  BOOT $@"
 	@$(BOOT) $@ $B/native/core $(words $(NATIVE_UNITS)) $(foreach f,$(CORE) -- $(AUTO),$(if $(filter $f,$(BYTECODE)),-b) $f)
 $(NATIVE_C): $B/core.fasl ;
@@ -132,7 +132,7 @@ $B/native_code.h: tools/flatten.awk $(wildcard runtime/*.h lisp/*.h lisp/*.def)
 	@awk -f $< lisp/native_code.h >$@
 $B/lisp/boot/image.o: lisp/boot/image.S $B/core.fasl $B/native_code.h | $(READY)
 	@mkdir -p $(@D)
-	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -DKRI_HEADER='"$B/native_code.h"' -c $< -o $@
+	$(CC) $(KR_CFLAGS) -DKRI_CORE='"$B/core.fasl"' -DKRI_HEADER='"$B/native_code.h"' -DKRI_LIBRARY='"$(PREFIX)/share/karakuri"' -c $< -o $@
 
 $B/libkarakuri.a: $(OBJ) $(NATIVE_OBJ) $B/lisp/boot/image.o
 	@rm -f $@; echo "  AR $@"
@@ -201,6 +201,7 @@ $B/examples/%: doc/examples/%.c lisp/karakuri.h $B/libkarakuri.a
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wshadow -Werror $(CFLAGS_$(MODE)) -Ilisp -o $@$(ELF) $< $B/libkarakuri.a $(LIBS)
 	$(EMULATE)
+# (No file there may be called as a C file is but .l: make would take it for one of lex.)
 # The robot: several files, and the physics of libode-dev, which its package says is under the BSD licence or the LGPL, as one likes.
 $B/examples/robot: $(wildcard doc/examples/robot/*.[ch]) lisp/karakuri.h $B/libkarakuri.a
 	@mkdir -p $(@D)

@@ -8,7 +8,7 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 n=0 turn=0
 while [ "$n" -lt "$lines" ]; do
-    for file in lib/json.l lib/regex.l lib/time.l lib/csv.l lib/queue.l lib/base64.l lib/argparse.l bench/bodies.l; do
+    for file in lib/json.l lib/regex.l lib/csv.l lib/queue.l lib/argparse.l bench/bodies.l; do
         [ "$n" -lt "$lines" ] || break
         grep -v '^(provide' "$file" | sed "s/\"\\([A-Z0-9]*\\)\"))\$/\"\\1$turn\"))/; s/^(in-package \"\\([A-Z0-9]*\\)\")/(in-package \"\\1$turn\")/; s/(find-package \"\\([A-Z0-9]*\\)\")/(find-package \"\\1$turn\")/; s/\"USER[0-9]*\"/\"USER\"/" >>"$dir/source.l"
         n=$(wc -l <"$dir/source.l")

@@ -245,8 +245,11 @@ KR_BUILTIN(acons, "acons", "(key datum alist)", "Return ALIST with the pair (KEY
 static void add_list(struct kri_worker *w, struct kri_lister *l, kr_value list)
 {
     size_t ticks = 0;
-    for (; kri_is_cons(list); list = kri_cdr(list), kri_tick(w, &ticks))
+    for (; kri_is_cons(list); list = kri_cdr(list), kri_tick(w, &ticks)) {
         kri_lister_add(w, l, kri_car(list));
+        if (KRI_UNLIKELY(ticks == KRI_LONG_LIST))
+            kri_list_length(w, list);
+    }
 }
 
 static kr_value finish(struct kri_worker *w, struct kri_lister *l, kr_value tail)
@@ -293,6 +296,8 @@ static kr_value copy_tree(struct kri_worker *w, kr_value tree)
     for (; kri_is_cons(tree); tree = kri_cdr(tree), kri_tick(w, &ticks)) {
         kr_value a = kri_car(tree);
         kri_lister_add(w, &l, kri_is_cons(a) ? copy_tree(w, a) : a);
+        if (KRI_UNLIKELY(ticks == KRI_LONG_LIST))
+            kri_list_length(w, tree);
     }
     return finish(w, &l, tree);
 }

@@ -186,6 +186,8 @@ static size_t vector_at(struct kri_worker *w, const kr_value *argv, struct kri_s
 KR_BUILTIN(elt, "elt", "(sequence index)", "Return the element of SEQUENCE at INDEX (from 0). An index out of range is an error.")
 {
     struct kri_span s;
+    if (kri_has_class(argv[0], KRI_CLASS_VECTOR) && kri_is_fixnum(argv[1]) && (uintptr_t)kri_fixnum_value(argv[1]) < kri_length(argv[0]))
+        return kri_slot(&kri_vector_of(argv[0])->at[kri_fixnum_value(argv[1])]);
     if (kri_is_cons(argv[0]))
         return kri_slot(&list_at(w, argv[0], argv, 1)->car);
     size_t i = vector_at(w, argv, &s);
@@ -218,6 +220,8 @@ static kr_value copy_list(struct kri_worker *w, kr_value l, bool keep_tail)
         kr_value c = kri_cons(w, kri_slot(&kri_cons_of(l)->car), KRI_NIL);
         kri_store(w, &tail->head, &tail->cdr, c);
         tail = kri_cons_of(c);
+        if (KRI_UNLIKELY(ticks == KRI_LONG_LIST))
+            kri_list_length(w, l); /* not circular */
     }
     if (keep_tail && !kri_is_nil(l))
         kri_store(w, &tail->head, &tail->cdr, l);

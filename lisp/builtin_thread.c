@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+#include "lisp/host.h"
 #include "lisp/profile.h"
 #include "lisp/init.h"
 #include "lisp/stream.h"
@@ -624,6 +625,8 @@ static void keep_this_thread(struct kri_worker *w)
     pthread_mutex_init(&vm->lock, NULL);
     pthread_mutex_init(&vm->package_lock, NULL);
     pthread_mutex_init(&vm->contexts_lock, NULL);
+    if (vm->host)
+        vm->host->process = getpid();
     for (struct kr_context *c = vm->contexts, *next; c; c = next) {
         next = c->next;
         if (c != w->ctx)

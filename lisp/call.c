@@ -66,8 +66,8 @@ _Noreturn static void enter_handler(struct kr_context *ctx, struct kri_native_ha
     ctx->base = r->base;
     ctx->pc = r->pc;
     ctx->top = NULL;
-    ctx->compiler = r->compiler;
-    ctx->evaluated = r->evaluated;
+    ctx->compiler = NULL;
+    ctx->evaluated = KRI_NIL;
     kri_store_relaxed(&ctx->locals_count, r->locals);
     if (ctx->segment != r->segment)
         kri_segment_unlink_to(ctx, r->segment);
@@ -234,17 +234,7 @@ static kr_value call_any(struct kri_worker *w, kr_value fn, int argc, const kr_v
 kr_value kri_call_bytecode(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_bytecode(w, fn, argc, argv, false); }
 kr_value kri_call_arranged(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_bytecode(w, fn, argc, argv, true); }
 kr_value kri_call(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, false); }
-/* An expander in native code makes no entry that would set the compilation aside. */
-kr_value kri_call_macro(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv)
-{
-    struct kri_compiler *compiler = w->ctx->compiler;
-    kr_value form;
-    if (kri_is_function(fn) && kri_code_of(fn)->native)
-        w->ctx->compiler = NULL;
-    form = call_any(w, fn, argc, argv, true);
-    w->ctx->compiler = compiler;
-    return form;
-}
+kr_value kri_call_macro(struct kri_worker *w, kr_value fn, int argc, const kr_value *argv) { return call_any(w, fn, argc, argv, true); }
 kr_value kri_call1(struct kri_worker *w, kr_value fn, kr_value a) { return kri_call(w, fn, 1, &a); }
 kr_value kri_call2(struct kri_worker *w, kr_value fn, kr_value a, kr_value b)
 {

@@ -31,6 +31,14 @@ struct kri_var {
     bool captured, assigned; /* both: it lives in a box */
     bool unset;              /* bound without a value: nil then, whatever is declared */
     struct kri_declared declared;
+    struct kri_fn *function; /* of a local function, with what is known of its use: */
+    bool escapes;            /* it is taken as a value */
+    struct kri_local_call *calls;
+};
+struct kri_local_call {
+    struct kri_fn *from;
+    size_t arguments;
+    struct kri_local_call *next;
 };
 static inline bool kri_var_boxed(const struct kri_var *v) { return v->captured && v->assigned; }
 
@@ -116,6 +124,7 @@ enum kri_node_op {
     KRI_N_PROG1,      /* first, rest */
     KRI_N_CALL,       /* value: the symbol; arguments */
     KRI_N_CALLV,      /* function, arguments */
+    KRI_N_CALLLOCAL,  /* var: the local function's; arguments */
     KRI_N_APPLY,      /* function, arguments */
     KRI_N_SEND,       /* value: the selector; receiver, arguments */
     KRI_N_SENDV,      /* receiver, selector, arguments */
@@ -132,6 +141,7 @@ enum kri_inline {
     KRI_I_LT, KRI_I_LE, KRI_I_GT, KRI_I_GE, KRI_I_NUMEQ,
     KRI_I_EQ, KRI_I_EQL, KRI_I_NOT, KRI_I_CONSP, KRI_I_ATOM,
     KRI_I_CAR, KRI_I_CDR, KRI_I_CXR, KRI_I_CONS, KRI_I_LIST, KRI_I_AREF, KRI_I_ASET,
+    KRI_I_TRUNCATE, KRI_I_LOGAND, KRI_I_LOGIOR, KRI_I_LOGXOR, KRI_I_ASH, KRI_I_LENGTH, KRI_I_RPLACA, KRI_I_RPLACD,
     KRI_I_FUNCALL, KRI_I_APPLY, KRI_I_SEND, KRI_I_EVAL,
     KRI_I_MAPC, KRI_I_MAPCAR, /* functions in Lisp that are loops where the function is a lambda form: %open-code marks them */
 };
@@ -196,6 +206,11 @@ struct kri_fn {
     unsigned slots_used;              /* 1 + the highest slot used directly, in closures too */
     struct kri_var **up;              /* captured variables */
     unsigned ups, up_size;
+    struct kri_var **free;            /* variables of outer functions that it, or a function in it, uses */
+    unsigned frees, free_size;
+    bool lifted;                      /* no closure: the free variables, their values or boxes, are its last parameters (Note [lifting]) */
+    struct kri_var *local;            /* the variable that names a local function */
+    kr_value object;                  /* of a lifted one that others call, the function, else NIL */
     kr_value code;                    /* once generated, else NIL */
 
     /* generation */

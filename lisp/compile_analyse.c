@@ -100,10 +100,29 @@ static bool memq(kr_value x, kr_value list)
 
 /* ---- variables ---- */
 
+/* V, an outer function's, is used in F: so F and the functions around it, up to the owner, need it, and those that call them if they have no
+ * closure to hold it. */
+static void note_free(struct kri_compiler *c, struct kri_fn *f, struct kri_var *v)
+{
+    if (v->owner != f)
+        v->captured = true;
+    for (; f && f != v->owner; f = f->parent) {
+        for (unsigned i = 0; i < f->frees; i++)
+            if (f->free[i] == v)
+                return;
+        if (f->frees == f->free_size)
+            f->free = kri_compiler_grow(c, f->free, f->frees, &f->free_size, sizeof *f->free);
+        f->free[f->frees++] = v;
+        if (f->lifted)
+            for (const struct kri_local_call *k = f->local->calls; k; k = k->next)
+                note_free(c, k->from, v);
+    }
+}
+
 static void note_use(struct kri_compiler *c, struct kri_var *v)
 {
     if (v->owner != c->fn)
-        v->captured = true;
+        note_free(c, c->fn, v);
 }
 
 /* The scope entry that says what variable SYMBOL is, or NULL: global. */
@@ -558,6 +577,8 @@ const struct kri_inline_name kri_inline_names[] = {
     {"CAAR", KRI_I_CXR}, {"CADR", KRI_I_CXR}, {"CDAR", KRI_I_CXR}, {"CDDR", KRI_I_CXR}, {"CADDR", KRI_I_CXR},
     {"CDDDR", KRI_I_CXR}, {"CAADR", KRI_I_CXR}, {"CDADR", KRI_I_CXR}, {"CADAR", KRI_I_CXR}, {"CADDDR", KRI_I_CXR},
     {"CONS", KRI_I_CONS}, {"LIST", KRI_I_LIST}, {"AREF", KRI_I_AREF}, {"ASET", KRI_I_ASET},
+    {"TRUNCATE", KRI_I_TRUNCATE}, {"LOGAND", KRI_I_LOGAND}, {"LOGIOR", KRI_I_LOGIOR}, {"LOGXOR", KRI_I_LOGXOR}, {"ASH", KRI_I_ASH},
+    {"LENGTH", KRI_I_LENGTH}, {"RPLACA", KRI_I_RPLACA}, {"RPLACD", KRI_I_RPLACD},
     {"FUNCALL", KRI_I_FUNCALL}, {"APPLY", KRI_I_APPLY}, {"SEND", KRI_I_SEND}, {"EVAL", KRI_I_EVAL},
     {"MAPC", KRI_I_MAPC}, {"MAPCAR", KRI_I_MAPCAR},
     {NULL, KRI_I_NONE},
@@ -681,6 +702,13 @@ static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr
     case KRI_I_EQ:
     case KRI_I_CONS:
     case KRI_I_AREF:
+    case KRI_I_TRUNCATE:
+    case KRI_I_LOGAND:
+    case KRI_I_LOGIOR:
+    case KRI_I_LOGXOR:
+    case KRI_I_ASH:
+    case KRI_I_RPLACA:
+    case KRI_I_RPLACD:
         if (n != 2)
             return NULL;
         x = kri_analyse(c, a);
@@ -704,6 +732,7 @@ static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr
     case KRI_I_ATOM:
     case KRI_I_CAR:
     case KRI_I_CDR:
+    case KRI_I_LENGTH:
         return n == 1 ? inline1(c, (enum kri_inline)what, kri_analyse(c, a)) : NULL;
     case KRI_I_CXR:
         return n == 1 ? accessor(c, symbol, kri_analyse(c, a)) : NULL;
@@ -790,9 +819,12 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
     }
     if (local) {
         size_t n = kri_form_length(c->w, arguments, form, KRI_E_LISP_FORM);
-        struct kri_node *call = kri_node_new(c, KRI_N_CALLV, n + 1);
-        call->kid[0] = var_node(c, local->var);
-        analyse_list(c, call->kid + 1, arguments);
+        struct kri_node *call = kri_node_new(c, KRI_N_CALLLOCAL, n);
+        struct kri_local_call *k = kri_compiler_alloc(c, sizeof *k);
+        call->u.var = local->var;
+        *k = (struct kri_local_call){c->fn, n, local->var->calls};
+        local->var->calls = k;
+        analyse_list(c, call->kid, arguments);
         return kri_node_seal(call);
     }
     if (kri_eq(head, c->vm->sym.send_super)) {
@@ -955,8 +987,10 @@ static struct kri_node *form_function(struct kri_compiler *c, kr_value form, kr_
     }
     if (kri_is_symbol(f) && !kri_is_nil(f)) {
         struct kri_scope *s = find_function(c, f);
-        if (s && s->kind == KRI_SCOPE_FUNCTION)
+        if (s && s->kind == KRI_SCOPE_FUNCTION) {
+            s->var->escapes = true;
             return var_node(c, s->var);
+        }
         if (s)
             kri_error(c->w, KRI_E_ILLEGAL_FUNCTION, f, "a macro");
         struct kri_node *n = kri_node_new(c, KRI_N_FUNCTION, 0);
@@ -1273,6 +1307,59 @@ static kr_value lambda_of(struct kri_compiler *c, kr_value definition)
     return kri_keep(c, kri_cons(c->w, c->vm->sym.lambda, kri_cdr(definition)));
 }
 
+/* Note [lifting]: a local function that is only ever called, with as many arguments as it takes, needs no closure: the variables of outer
+ * functions that it uses, their values or boxes, become its last parameters, and its calls pass them. It is a constant then of who calls it. Constants
+ * must not refer to each other in a circle: a function that is called from a function within itself, or that calls itself by way of another one of
+ * its labels, keeps its closure. Variables that become free later (of outer local functions that keep their closures, say) are passed on to the
+ * callers by note_free. */
+enum { LIFTED_PARAMETERS = 24, LIFTED_SIBLINGS = 32 };
+
+/* The function in which, or in a part of which, FROM is, directly inside OWNER. */
+static struct kri_fn *directly_inside(struct kri_fn *from, const struct kri_fn *owner)
+{
+    while (from && from->parent != owner)
+        from = from->parent;
+    return from;
+}
+
+static bool may_be_lifted(const struct kri_var *v)
+{
+    const struct kri_fn *f = v->function;
+    if (v->escapes || f->nopt || f->nkey || f->flags || f->nreq + f->frees > LIFTED_PARAMETERS)
+        return false;
+    for (const struct kri_local_call *k = v->calls; k; k = k->next)
+        if (k->arguments != f->nreq || (k->from != f && k->from != v->owner && directly_inside(k->from, v->owner) == f))
+            return false;
+    return true;
+}
+
+/* Which of the N functions that BINDINGS name are lifted. */
+static void lift(struct kri_compiler *c, const struct kri_binding *bindings, size_t n)
+{
+    uint32_t reaches[LIFTED_SIBLINGS] = {0}; /* bit J of I: I calls J */
+    size_t few = n <= LIFTED_SIBLINGS ? n : 0;
+    for (size_t j = 0; j < few; j++)
+        for (const struct kri_local_call *k = bindings[j].var->calls; k; k = k->next)
+            for (size_t i = 0; i < few; i++)
+                if (i != j && k->from != bindings[j].var->owner && directly_inside(k->from, bindings[j].var->owner) == bindings[i].var->function)
+                    reaches[i] |= 1u << j;
+    for (size_t via = 0; via < few; via++)
+        for (size_t i = 0; i < few; i++)
+            if (reaches[i] >> via & 1)
+                reaches[i] |= reaches[via];
+    for (size_t i = 0; i < n; i++) {
+        struct kri_var *v = bindings[i].var;
+        v->function->lifted = i < few && !(reaches[i] >> i & 1) && may_be_lifted(v);
+        for (const struct kri_local_call *k = v->calls; k; k = k->next) {
+            if (!v->function->lifted && k->from != v->owner)
+                note_free(c, k->from, v);
+            for (unsigned j = 0; v->function->lifted && j < v->function->frees; j++)
+                if (v->function->free[j]->owner != k->from)
+                    note_free(c, k->from, v->function->free[j]);
+        }
+    }
+}
+
 static struct kri_node *local_functions(struct kri_compiler *c, kr_value form, kr_value arguments, bool recursive)
 {
     if (!kri_is_cons(arguments))
@@ -1280,7 +1367,7 @@ static struct kri_node *local_functions(struct kri_compiler *c, kr_value form, k
     kr_value definitions = kri_car(arguments), body = kri_cdr(arguments);
     size_t n = kri_form_length(c->w, definitions, form, KRI_E_LISP_FORM);
     struct kri_scope *outside = c->scope;
-    struct kri_node *l = kri_node_new(c, recursive ? KRI_N_LABELS : KRI_N_LET, n + 1);
+    struct kri_node *l = kri_node_new(c, KRI_N_LABELS, n + 1);
     l->u.bindings = kri_compiler_alloc(c, (n + 1) * sizeof *l->u.bindings);
     kr_value d = definitions;
     for (size_t i = 0; i < n; i++, d = kri_cdr(d)) {
@@ -1299,6 +1386,8 @@ static struct kri_node *local_functions(struct kri_compiler *c, kr_value form, k
         struct kri_lambda f = {.name = name, .lambda_list = second(definition), .body = cddr(definition),
                                .source = lambda_of(c, definition), .block = KRI_LAMBDA_BLOCK, .block_name = name};
         l->kid[i] = closure_node(c, &f, definition);
+        l->u.bindings[i].var->function = l->kid[i]->u.fn;
+        l->kid[i]->u.fn->local = l->u.bindings[i].var;
     }
     if (!recursive)
         for (size_t i = 0; i < n; i++)
@@ -1306,6 +1395,7 @@ static struct kri_node *local_functions(struct kri_compiler *c, kr_value form, k
     declare_free(c, kri_take_declarations(c, &body, NULL).specials);
     l->kid[n] = kri_analyse_body(c, body, form);
     c->scope = outside;
+    lift(c, l->u.bindings, n);
     return kri_node_seal(l);
 }
 

@@ -298,6 +298,13 @@ static unsigned op_kind(const struct kri_node *n, int depth)
     case KRI_I_AREF:
         a = kri_node_kind(n->kid[0], depth);
         return a == KRI_CLASS_FLOAT_VECTOR ? KRI_TYPE_FLOAT : a == KRI_CLASS_INTEGER_VECTOR || a == KRI_CLASS_STRING ? KRI_TYPE_INTEGER : KRI_TYPE_NONE;
+    case KRI_I_LENGTH:
+        return KRI_TYPE_FIXNUM;
+    case KRI_I_LOGAND:
+    case KRI_I_LOGIOR:
+    case KRI_I_LOGXOR:
+    case KRI_I_ASH:
+        return KRI_TYPE_INTEGER;
     case KRI_I_CONS:
         return KRI_CLASS_CONS;
     case KRI_I_LIST:

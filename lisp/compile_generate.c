@@ -139,6 +139,12 @@ static void note_captured(struct kri_compiler *c, struct kri_fn *f)
 {
     struct kri_debug_table own = f->locals;
     f->locals = (struct kri_debug_table){NULL, 0, 0};
+    for (unsigned i = 0; f->lifted && i < f->frees; i++) {
+        uint32_t where = (f->nreq + i) << 2 | (kri_var_boxed(f->free[i]) ? KRI_LOCAL_BOXED : 0);
+        uint32_t row[KRI_LOCAL_WORDS] = {note_value(c, f, f->free[i]->name), where, 0, UINT32_MAX};
+        if (row[0])
+            note_words(c, &f->locals, KRI_LOCAL_WORDS, row);
+    }
     for (unsigned i = 0; i < f->ups; i++) {
         uint32_t where = i << 2 | KRI_LOCAL_CAPTURED | (kri_var_boxed(f->up[i]) ? KRI_LOCAL_BOXED : 0);
         uint32_t row[KRI_LOCAL_WORDS] = {note_value(c, f, f->up[i]->name), where, 0, UINT32_MAX};
@@ -269,21 +275,33 @@ static unsigned captured_index(struct kri_compiler *c, struct kri_fn *f, struct 
     return f->ups++;
 }
 
+/* The register of F in which V, its value or its box, lies, or -1: it is in F's closure. */
+static int register_of(const struct kri_fn *f, const struct kri_var *v)
+{
+    if (v->owner == f)
+        return (int)v->reg;
+    for (unsigned i = 0; f->lifted && i < f->frees; i++)
+        if (f->free[i] == v)
+            return (int)(f->nreq + i);
+    return -1;
+}
+
 /* Bring what stands for V, its value or its box, into register DST. */
 static void load_raw(struct kri_compiler *c, struct kri_fn *f, struct kri_var *v, unsigned dst)
 {
-    if (v->owner != f)
+    int r = register_of(f, v);
+    if (r < 0)
         emit3(c, f, KRI_OP_GETUP, dst, captured_index(c, f, v), 0);
-    else if (v->reg != dst)
-        emit3(c, f, KRI_OP_MOVE, dst, v->reg, 0);
+    else if ((unsigned)r != dst)
+        emit3(c, f, KRI_OP_MOVE, dst, (unsigned)r, 0);
 }
 
 static void load_var(struct kri_compiler *c, struct kri_fn *f, struct kri_var *v, unsigned dst)
 {
     if (!kri_var_boxed(v)) {
         load_raw(c, f, v, dst);
-    } else if (v->owner == f) {
-        emit3(c, f, KRI_OP_GETBOX, dst, v->reg, 0);
+    } else if (register_of(f, v) >= 0) {
+        emit3(c, f, KRI_OP_GETBOX, dst, (unsigned)register_of(f, v), 0);
     } else {
         load_raw(c, f, v, dst);
         emit3(c, f, KRI_OP_GETBOX, dst, dst, 0);
@@ -295,8 +313,8 @@ static void store_var(struct kri_compiler *c, struct kri_fn *f, struct kri_var *
     if (!kri_var_boxed(v)) {
         if (v->reg != from)
             emit3(c, f, KRI_OP_MOVE, v->reg, from, 0);
-    } else if (v->owner == f) {
-        emit3(c, f, KRI_OP_SETBOX, v->reg, from, 0);
+    } else if (register_of(f, v) >= 0) {
+        emit3(c, f, KRI_OP_SETBOX, (unsigned)register_of(f, v), from, 0);
     } else {
         unsigned height = f->height, t = push(c, f, 1);
         load_raw(c, f, v, t);
@@ -346,8 +364,8 @@ static void deliver(struct kri_compiler *c, struct kri_fn *f, unsigned r, int ds
  * evaluated in between and assign something), else a fresh one. */
 static unsigned operand(struct kri_compiler *c, struct kri_fn *f, struct kri_node *n, bool later_assigns)
 {
-    if (n->op == KRI_N_VAR && n->u.var->owner == f && !kri_var_boxed(n->u.var) && !(later_assigns && n->u.var->assigned))
-        return n->u.var->reg;
+    if (n->op == KRI_N_VAR && !kri_var_boxed(n->u.var) && !(later_assigns && n->u.var->assigned) && register_of(f, n->u.var) >= 0)
+        return (unsigned)register_of(f, n->u.var);
     unsigned r = push(c, f, 1);
     generate(c, f, n, (int)r);
     return r;
@@ -386,9 +404,13 @@ static void generate_op(struct kri_compiler *c, struct kri_fn *f, struct kri_nod
         to = operand(c, f, n->kid[2], false);
         note_site(c, f, n);
         emit3(c, f, KRI_OP_ASET, to, a, b);
+    } else if (n->index == KRI_I_RPLACA || n->index == KRI_I_RPLACD) {
+        operands2(c, f, n, &to, &b);
+        note_site(c, f, n);
+        emit3(c, f, n->index == KRI_I_RPLACA ? KRI_OP_RPLACA : KRI_OP_RPLACD, to, b, 0);
     } else if (n->kids == 1) {
         static const enum kri_op unary[] = {[KRI_I_NOT] = KRI_OP_NOT, [KRI_I_ATOM] = KRI_OP_CONSP, [KRI_I_CONSP] = KRI_OP_CONSP,
-                                            [KRI_I_CAR] = KRI_OP_CAR, [KRI_I_CDR] = KRI_OP_CDR};
+                                            [KRI_I_CAR] = KRI_OP_CAR, [KRI_I_CDR] = KRI_OP_CDR, [KRI_I_LENGTH] = KRI_OP_LENGTH};
         a = operand(c, f, n->kid[0], false);
         if (dst < 0)
             push(c, f, 1);
@@ -410,7 +432,9 @@ static void generate_op(struct kri_compiler *c, struct kri_fn *f, struct kri_nod
         static const enum kri_op binary[] = {
             [KRI_I_ADD] = KRI_OP_ADD, [KRI_I_SUB] = KRI_OP_SUB, [KRI_I_MUL] = KRI_OP_MUL, [KRI_I_DIV] = KRI_OP_DIV,
             [KRI_I_MOD] = KRI_OP_MOD, [KRI_I_LT] = KRI_OP_LT, [KRI_I_LE] = KRI_OP_LE, [KRI_I_GT] = KRI_OP_LT, [KRI_I_GE] = KRI_OP_LE,
-            [KRI_I_NUMEQ] = KRI_OP_NUMEQ, [KRI_I_EQ] = KRI_OP_EQ, [KRI_I_CONS] = KRI_OP_CONS, [KRI_I_AREF] = KRI_OP_AREF};
+            [KRI_I_NUMEQ] = KRI_OP_NUMEQ, [KRI_I_EQ] = KRI_OP_EQ, [KRI_I_CONS] = KRI_OP_CONS, [KRI_I_AREF] = KRI_OP_AREF,
+            [KRI_I_TRUNCATE] = KRI_OP_TRUNCATE, [KRI_I_LOGAND] = KRI_OP_LOGAND, [KRI_I_LOGIOR] = KRI_OP_LOGIOR, [KRI_I_LOGXOR] = KRI_OP_LOGXOR,
+            [KRI_I_ASH] = KRI_OP_ASH};
         operands2(c, f, n, &a, &b);
         if (dst < 0)
             push(c, f, 1);
@@ -444,9 +468,30 @@ static void arguments(struct kri_compiler *c, struct kri_fn *f, struct kri_node 
     }
 }
 
+/* The call of local function V, whose frame begins at BASE with N arguments. */
+static void call_local(struct kri_compiler *c, struct kri_fn *f, const struct kri_var *v, unsigned base, unsigned n)
+{
+    struct kri_fn *function = v->function;
+    if (!function->lifted) {
+        emit3(c, f, KRI_OP_CALL, base, n, 0);
+    } else if (function == f) {
+        emit3(c, f, KRI_OP_CALLS, base, n, 0);
+    } else {
+        emit3(c, f, KRI_OP_CALLF, base, n, constant(c, f, function->object));
+    }
+}
+
 static void generate_call(struct kri_compiler *c, struct kri_fn *f, struct kri_node *n, int dst)
 {
-    unsigned height = f->height, selector = 0, base;
+    unsigned height = f->height, selector = 0, base, passed = 0;
+    if (n->op == KRI_N_CALLLOCAL && n->u.var->function->lifted) {
+        struct kri_fn *function = n->u.var->function;
+        passed = function->frees;
+        if (function != f && kri_is_nil(function->object)) {
+            kri_generate(c, function);
+            function->object = kri_function_make(c, function);
+        }
+    }
     if (n->op == KRI_N_SENDV) {
         selector = push(c, f, 1);
         base = frame_begin(c, f, DST_NONE);
@@ -463,12 +508,25 @@ static void generate_call(struct kri_compiler *c, struct kri_fn *f, struct kri_n
             generate(c, f, n->kid[0], (int)base);
             f->height = top;
             arguments(c, f, n, 1);
+        } else if (n->op == KRI_N_CALLLOCAL && !n->u.var->function->lifted) {
+            unsigned top = f->height;
+            f->height = base + 1;
+            load_var(c, f, n->u.var, base);
+            f->height = top;
+            arguments(c, f, n, 0);
         } else {
             arguments(c, f, n, 0);
         }
     }
+    for (unsigned i = 0; i < passed; i++) {
+        unsigned r = push(c, f, 1);
+        load_raw(c, f, n->u.var->function->free[i], r);
+    }
     note_site(c, f, n);
     switch (n->op) {
+    case KRI_N_CALLLOCAL:
+        call_local(c, f, n->u.var, base, n->kids + passed);
+        break;
     case KRI_N_CALL:
         emit3(c, f, KRI_OP_CALLG, base, n->kids, constant(c, f, n->value));
         break;
@@ -520,13 +578,13 @@ static void generate_closure(struct kri_compiler *c, struct kri_fn *f, struct kr
     } else {
         /* Captured variables of outer functions are captured here first: their indices must exist before CLOSURE reads them. */
         for (unsigned i = 0; i < inner->ups; i++)
-            if (inner->up[i]->owner != f)
+            if (register_of(f, inner->up[i]) < 0)
                 captured_index(c, f, inner->up[i]);
         emit3(c, f, KRI_OP_CLOSURE, r, constant(c, f, code), inner->ups);
         for (unsigned i = 0; i < inner->ups; i++) {
             struct kri_var *v = inner->up[i];
-            if (v->owner == f)
-                emit3(c, f, KRI_OP_CAPTURE, 0, v->reg, 0);
+            if (register_of(f, v) >= 0)
+                emit3(c, f, KRI_OP_CAPTURE, 0, (unsigned)register_of(f, v), 0);
             else
                 emit3(c, f, KRI_OP_CAPTURE, 1, captured_index(c, f, v), 0);
         }
@@ -882,6 +940,8 @@ static void generate_labels(struct kri_compiler *c, struct kri_fn *f, struct kri
     uint32_t count = n->kids - 1;
     for (uint32_t i = 0; i < count; i++) {
         struct kri_var *v = n->u.bindings[i].var;
+        if (v->function->lifted)
+            continue;
         v->reg = push(c, f, 1);
         if (kri_var_boxed(v)) {
             emit3(c, f, KRI_OP_LOADNIL, v->reg, 0, 0);
@@ -890,6 +950,8 @@ static void generate_labels(struct kri_compiler *c, struct kri_fn *f, struct kri
     }
     for (uint32_t i = 0; i < count; i++) {
         struct kri_var *v = n->u.bindings[i].var;
+        if (v->function->lifted)
+            continue;
         if (!kri_var_boxed(v)) {
             generate(c, f, n->kid[i], (int)v->reg);
             continue;
@@ -1089,7 +1151,7 @@ static bool writes_last(const struct kri_node *n, int depth)
     case KRI_N_VAR:
         return true;
     case KRI_N_OP:
-        return n->index != KRI_I_ATOM && n->index != KRI_I_ASET;
+        return n->index != KRI_I_ATOM && n->index != KRI_I_ASET && n->index != KRI_I_RPLACA && n->index != KRI_I_RPLACD;
     case KRI_N_IF:
         return depth < 8 && n->kid[0]->op != KRI_N_CONST && writes_last(n->kid[1], depth + 1) && writes_last(n->kid[2], depth + 1);
     default:
@@ -1166,11 +1228,11 @@ static void generate(struct kri_compiler *c, struct kri_fn *f, struct kri_node *
         deliver(c, f, r, dst);
         break;
     case KRI_N_SLOT: {
-        unsigned self = n->u.var->reg;
+        unsigned self = (unsigned)register_of(f, n->u.var);
         if (dst == DST_NONE)
             break;
         r = dst >= 0 ? (unsigned)dst : push(c, f, 1);
-        if (n->u.var->owner != f) {
+        if (register_of(f, n->u.var) < 0) {
             load_var(c, f, n->u.var, r);
             self = r;
         }
@@ -1179,9 +1241,9 @@ static void generate(struct kri_compiler *c, struct kri_fn *f, struct kri_node *
         break;
     }
     case KRI_N_SETSLOT: {
-        unsigned self = n->u.var->reg;
+        unsigned self = (unsigned)register_of(f, n->u.var);
         r = operand(c, f, n->kid[0], false);
-        if (n->u.var->owner != f) {
+        if (register_of(f, n->u.var) < 0) {
             self = push(c, f, 1);
             load_var(c, f, n->u.var, self);
         }
@@ -1272,6 +1334,7 @@ static void generate(struct kri_compiler *c, struct kri_fn *f, struct kri_node *
         break;
     case KRI_N_CALL:
     case KRI_N_CALLV:
+    case KRI_N_CALLLOCAL:
     case KRI_N_APPLY:
     case KRI_N_SEND:
     case KRI_N_SENDV:
@@ -1323,7 +1386,7 @@ static void prologue(struct kri_compiler *c, struct kri_fn *f)
     next[KRI_P_OPTIONAL] = f->nreq;
     next[KRI_P_REST] = f->nreq + f->nopt;
     next[KRI_P_KEY] = f->nreq + f->nopt + rest;
-    push(c, f, f->nreq + f->nopt + rest + f->nkey);
+    push(c, f, f->nreq + f->nopt + rest + f->nkey + (f->lifted ? f->frees : 0));
     if (f->receiver && f->slots_used) {
         unsigned r = 0;
         if (f->receiver->owner != f)
@@ -1412,12 +1475,12 @@ static kr_value make_code(struct kri_compiler *c, struct kri_fn *f)
     code->keywords = keywords;
     code->debug = debug;
     code->k = kri_vector_of(constants)->at;
-    code->nreq = (uint16_t)f->nreq;
+    code->nreq = (uint16_t)(f->nreq + (f->lifted ? f->frees : 0));
     code->nopt = (uint16_t)f->nopt;
     code->nkey = (uint16_t)f->nkey;
-    code->flags = (uint16_t)f->flags;
+    code->flags = (uint16_t)(f->flags | (f->lifted ? KRI_CODE_LIFTED : 0));
     code->frame = (uint16_t)(f->highest + 1);
-    code->max = f->flags & (KRI_CODE_REST | KRI_CODE_KEYS) ? -1 : (int32_t)(f->nreq + f->nopt);
+    code->max = f->flags & (KRI_CODE_REST | KRI_CODE_KEYS) ? -1 : (int32_t)(code->nreq + f->nopt);
     code->line = f->line;
     code->captures = f->ups;
     memcpy(code->instr, f->instr, f->length * sizeof *f->instr);

@@ -274,7 +274,7 @@ struct kri_fn *kri_analyse_lambda(struct kri_compiler *c, const struct kri_lambd
     f->name = l->name;
     f->lambda_list = l->lambda_list;
     f->source = l->source;
-    f->documentation = KRI_NIL;
+    f->documentation = f->object = KRI_NIL;
     f->line = c->line;
     for (struct kri_scope *s = outside; s && !f->inside; s = s->up)
         f->inside = s->kind == KRI_SCOPE_FUNCTION || s->kind == KRI_SCOPE_MACRO || s->kind == KRI_SCOPE_EXPANSION;

@@ -34,6 +34,7 @@ enum kri_handler_kind {
     KRI_HANDLER_BIND,     /* [2] the value to restore, target field: the special's index */
     KRI_HANDLER_NATIVE,   /* a C frame that entered the virtual machine: [2] struct kri_entry * | 1 */
     KRI_HANDLER_RETURN,   /* a frame goes on behind its call with the value; [2] the vector that the entry lies in */
+    KRI_HANDLER_CALL,     /* the same with what the value, a function of no arguments, returns */
 };
 
 struct kri_name;

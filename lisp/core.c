@@ -12,12 +12,9 @@
 #include "lisp/init.h"
 #include "lisp/native.h"
 
-#ifndef KRI_LIBRARY
-#define KRI_LIBRARY "/usr/local/share/karakuri"
-#endif
-
 extern const unsigned char kri_core_image[];
 extern const uint64_t kri_core_image_bytes;
+extern const char kri_default_library[]; /* PREFIX/share/karakuri */
 extern const struct kri_native_module *const kri_core_native;
 
 /* The core's native code in this VM; NULL in the bootstrap's executable, which has none. */
@@ -111,7 +108,7 @@ static char *library_directory(const char *configured)
         executable[n] = '\0';
         found = beside(executable);
     }
-    return found ? found : strdup(KRI_LIBRARY);
+    return found ? found : strdup(kri_default_library);
 }
 
 /* *load-path*: the working directory, the library, and where the benchmarks are, installed or in the source tree. */

@@ -202,16 +202,29 @@ struct fault {
     bool outer;     /* it failed before that call began */
 };
 
-/* The call of the running builtin as a list. Its arguments lie below the top, but how many there are only a fixed number of
- * parameters tells: otherwise NIL. */
+/* Where the arguments of the running builtin, of CODE with a fixed number of them, lie: below the top, and below entries of the unwind chain
+ * that it has made since; NULL if those began a segment of the stack. */
+static const kr_value *builtin_arguments(struct kri_worker *w, const struct kri_code *code)
+{
+    const struct kr_context *ctx = w->ctx;
+    const kr_value *end = ctx->top;
+    for (kr_value *h = ctx->handler; h && h + KRI_HANDLER_WORDS == end; h = kri_op_previous(h))
+        end = h;
+    return end - ctx->segment->slot >= code->nreq && end <= ctx->segment->limit ? end - code->nreq : NULL;
+}
+
+/* The call of the running builtin as a list; NIL if its number of parameters, which tells that of arguments, is not fixed. */
 static kr_value running_builtin(struct kri_worker *w)
 {
     const struct kri_code *code = kri_code_of(w->callee);
     kr_value call = KRI_NIL;
     if (code->max != code->nreq)
         return KRI_NIL;
-    for (int i = 1; i <= code->nreq; i++)
-        call = kri_cons(w, w->ctx->top[-i], call);
+    const kr_value *arguments = builtin_arguments(w, code);
+    if (!arguments)
+        return KRI_NIL;
+    for (int i = code->nreq; i-- > 0;)
+        call = kri_cons(w, arguments[i], call);
     return kri_cons(w, code->name, call);
 }
 
@@ -223,7 +236,7 @@ static kr_value name_bearer(struct kri_worker *w, const struct fault *fault, boo
     case KRI_E_NO_METHOD:
         return kri_is_cons(fault->call) ? kri_car(kri_cdr(fault->call)) : KRI_NIL;
     case KRI_E_NO_SLOT:
-        return code && code->nreq > 0 && code->max == code->nreq ? w->ctx->top[-code->nreq] : KRI_NIL;
+        return code && code->nreq > 0 && code->max == code->nreq && builtin_arguments(w, code) ? *builtin_arguments(w, code) : KRI_NIL;
     case KRI_E_NO_KEYWORD:
         return builtin ? w->callee : KRI_NIL;
     }

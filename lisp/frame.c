@@ -1,6 +1,7 @@
 /* frame.c -- frames for errors and for the debugger: the form that is evaluated, arguments, variables (Note [debug], object.h). */
 #include "lisp/frame.h"
 #include "lisp/opcode.h"
+#include "lisp/sequence.h"
 
 /* ---- walking ---- */
 
@@ -61,8 +62,13 @@ kr_value kri_frame_arguments(struct kri_worker *w, const struct kri_frames *f)
     const struct kri_code *code = f->code;
     int positional = code->nreq + code->nopt;
     kr_value arguments = KRI_NIL;
+    if (code->flags & KRI_CODE_LIFTED)
+        positional = (int)kri_list_length(w, code->lambda_list);
     if (code->flags & KRI_CODE_REST && kri_is_list(unboxed(f->registers[positional])))
         arguments = unboxed(f->registers[positional]);
+    for (int i = code->flags & KRI_CODE_REST ? 0 : code->nkey; i-- > 0;)
+        if (!kri_eq(f->registers[positional + i], KRI_ABSENT))
+            arguments = kri_cons(w, kri_vector_of(code->keywords)->at[i], kri_cons(w, unboxed(f->registers[positional + i]), arguments));
     for (int i = positional; i-- > 0;)
         if (!kri_eq(f->registers[i], KRI_ABSENT))
             arguments = kri_cons(w, unboxed(f->registers[i]), arguments);
@@ -358,6 +364,57 @@ KR_BUILTIN(variable_names, "lisp::%variable-names", "(function)", "The names of 
 {
     return kri_is_function(argv[0]) ? kri_variable_names(w, kri_code_of(argv[0])) : KRI_NIL;
 }
+
+/* ---- what a function uses ---- */
+
+static void add_use(struct kri_worker *w, kr_value *list, kr_value kind, kr_value symbol)
+{
+    for (kr_value l = *list; kri_is_cons(l); l = kri_cdr(l))
+        if (kri_eq(kri_car(kri_car(l)), kind) && kri_eq(kri_cdr(kri_car(l)), symbol))
+            return;
+    *list = kri_cons(w, kri_cons(w, kind, symbol), *list);
+}
+
+/* The symbols that CODE and the functions in it name in their instructions. */
+static kr_value uses_of(struct kri_worker *w, const struct kri_code *code, kr_value list)
+{
+    if (kri_native_exhausted(w) || kri_is_builtin_code(code))
+        return list;
+    kr_value constants = code->constants;
+    size_t n = kri_is_nil(constants) ? 0 : kri_length(constants);
+    for (uint32_t at = 0; at < code->head.length; at++) {
+        kri_instruction i = code->instr[at];
+        const char *kind = NULL;
+        unsigned k = 0;
+        switch ((enum kri_op)kri_decode_op(i)) {
+        case KRI_OP_CALLG: kind = "CALLS"; k = kri_decode_c(i); break;
+        case KRI_OP_FUNCTION: kind = "CALLS"; k = (unsigned)kri_decode_bx(i); break;
+        case KRI_OP_GETVAR: kind = "REFERENCES"; k = (unsigned)kri_decode_bx(i); break;
+        case KRI_OP_SETVAR: kind = "SETS"; k = (unsigned)kri_decode_bx(i); break;
+        case KRI_OP_BIND: kind = "BINDS"; k = kri_decode_b(i); break;
+        case KRI_OP_SEND: kind = "CALLS"; k = kri_decode_c(i); break;
+        default: break;
+        }
+        if (kind && k < n && kri_is_symbol(kri_vector_of(constants)->at[k]))
+            add_use(w, &list, kri_keyword(w, kind), kri_vector_of(constants)->at[k]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        kr_value v = kri_vector_of(constants)->at[i];
+        if (kri_has_class(v, KRI_CLASS_CODE))
+            list = uses_of(w, (const struct kri_code *)v.w, list);
+        else if (kri_is_function(v) && kri_is_nil(kri_code_of(v)->name))
+            list = uses_of(w, kri_code_of(v), list);
+    }
+    return list;
+}
+
+KR_BUILTIN(function_uses, "lisp::%function-uses", "(function)",
+           "What FUNCTION's code names: a list of pairs (KIND . SYMBOL), KIND one of :calls, :references, :sets, :binds. What the compiler "
+           "makes instructions of, such as car, is not in it.")
+{
+    return kri_is_function(argv[0]) ? uses_of(w, kri_code_of(argv[0]), KRI_NIL) : KRI_NIL;
+}
+
 /* ---- going on behind a call ---- */
 
 /* Does the instruction before PC leave its value in register A? */
@@ -366,6 +423,8 @@ static bool gives_value(const kri_instruction *pc)
     switch ((enum kri_op)kri_decode_op(pc[-1])) {
     case KRI_OP_CALLG:
     case KRI_OP_CALL:
+    case KRI_OP_CALLF:
+    case KRI_OP_CALLS:
     case KRI_OP_SEND:
     case KRI_OP_SENDV:
     case KRI_OP_SENDSUPER:
@@ -388,6 +447,13 @@ static bool gives_value(const kri_instruction *pc)
     default:
         return false;
     }
+}
+
+/* Is the instruction before PC a call? Then there is room for another one in its place. */
+static bool is_call(const kri_instruction *pc)
+{
+    unsigned op = kri_decode_op(pc[-1]);
+    return op == KRI_OP_CALLG || op == KRI_OP_CALL || op == KRI_OP_SEND || op == KRI_OP_SENDV || op == KRI_OP_SENDSUPER || op == KRI_OP_APPLY;
 }
 
 static bool can_return_to(const struct kri_frames *f)
@@ -413,19 +479,23 @@ KR_BUILTIN(return_value_p, "lisp::%return-value-p", "(frame)", "t if %return-to 
     return kri_bool(w, can_return_to(&f));
 }
 
-KR_BUILTIN(return_to, "lisp::%return-to", "(frame value)",
-           "Leave everything that FRAME has called, running cleanups, and let FRAME go on as if that call had returned VALUE.")
+KR_BUILTIN(return_to, "lisp::%return-to", "(frame value &optional call)",
+           "Leave everything that FRAME has called, running cleanups, and let FRAME go on as if that call had returned VALUE; with CALL, "
+           "what VALUE, a function of no arguments, returns when it is called then.")
 {
+    bool call = argc > 2 && !kri_is_nil(argv[2]);
     struct kr_context *ctx = w->ctx;
     struct kri_frames f = frame_arg(w, argv, 0);
-    if (!can_return_to(&f))
+    if (!can_return_to(&f) || (call && !is_call(f.at)))
         kri_error(w, KRI_E_RANGE, argv[0], "no value can be returned there");
+    if (call)
+        argv[1] = kri_coerce_function(w, argv[1]);
     kr_value entry = kri_make_vector(w, KRI_HANDLER_WORDS);
     kr_value *at = kri_vector_of(entry)->at, *newer = NULL, *h = ctx->handler;
     for (; h && !older_handler(h, f.writable); h = kri_op_previous(h))
         newer = h;
     at[0] = kri_tag_pointer(h);
-    at[1] = kri_fixnum((intptr_t)((size_t)(f.at - f.code->instr) << 3 | KRI_HANDLER_RETURN));
+    at[1] = kri_fixnum((intptr_t)((size_t)(f.at - f.code->instr) << 3 | (call ? KRI_HANDLER_CALL : KRI_HANDLER_RETURN)));
     at[2] = entry;
     at[3] = kri_tag_pointer(f.writable);
     ctx->returns = kri_cons(w, entry, ctx->returns);
@@ -437,5 +507,5 @@ KR_BUILTIN(return_to, "lisp::%return-to", "(frame value)",
 }
 
 const struct kri_builtin *const kri_builtins_frame[] = {&frames_def, &frame_information_def, &frame_variables_def, &frame_locals_def, &frame_store_def,
-                                                        &box_value_def, &variable_names_def, &return_value_p_def,
+                                                        &box_value_def, &variable_names_def, &return_value_p_def, &function_uses_def,
                                                         &return_to_def, NULL};

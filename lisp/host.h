@@ -2,6 +2,7 @@
 #ifndef KRI_LISP_HOST_H
 #define KRI_LISP_HOST_H
 
+#include <sys/types.h>
 #include "lisp/karakuri.h"
 #include "lisp/vm.h"
 
@@ -11,6 +12,7 @@ struct kri_host {
     kr_hooks hooks;                  /* constant */
     void *user;                      /* constant */
     uint64_t serial;                 /* constant: no two VMs of a process have the same */
+    pid_t process;                   /* whose threads use the VM; another one in a child of unix:fork */
     kri_atomic foreign_count;        /* foreign data made and not finalized */
     pthread_mutex_t watchdog_lock;   /* guards the next */
     struct kri_watchdog *watchdog;   /* the thread that looks after budgets; NULL: none was needed */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "lisp/init.h"
 #include "lisp/foreign.h"
 #include "lisp/profile.h"
@@ -387,6 +388,7 @@ static bool begin_vm(struct kr_vm *vm, const kr_config *config)
     vm->host->hooks = config->hooks;
     vm->host->user = config->user;
     vm->host->serial = kri_vm_serial();
+    vm->host->process = getpid();
     pthread_mutex_init(&vm->host->watchdog_lock, NULL);
     pthread_mutex_init(&vm->lock, NULL);
     pthread_mutex_init(&vm->package_lock, NULL);

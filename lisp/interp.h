@@ -8,10 +8,12 @@
 /* gcc's own pair restores only what it must; the sanitizers understand the library's. */
 #if defined(__SANITIZE_ADDRESS__) || defined(KRI_TSAN) || defined(__clang__)
 typedef jmp_buf kri_jump;
+#define KRI_ACROSS volatile /* what lives on where setjmp returns again */
 #define KRI_SETJMP(b) setjmp(b)
 #define KRI_LONGJMP(b) longjmp(b, 1) /* the thread sanitizer does not know _longjmp */
 #else
 typedef void *kri_jump[5];
+#define KRI_ACROSS /* gcc knows that calls may go there, and keeps nothing in registers */
 #define KRI_SETJMP(b) __builtin_setjmp(b)
 #define KRI_LONGJMP(b) __builtin_longjmp(b, 1)
 #endif

@@ -134,7 +134,7 @@ const char *kr_version(void);
 
 /* Make a VM and attach the calling thread to it. On success *VM and *CTX are set. CONFIG may be NULL. Otherwise nothing is left
  * behind; KR_ERROR: the core library could not be loaded, and standard error says why; KR_BAD_VERSION: the library is another than
- * this header's. [any] */
+ * this header's. In a child that the host made by fork() the VM is not to be used: make it afterwards, or let the child exec. [any] */
 #define kr_vm_new(config, vm, ctx) kr_vm_new_abi(KR_ABI_VERSION, config, vm, ctx)
 kr_status kr_vm_new_abi(int abi_version, const kr_config *config, kr_vm **vm, kr_context **ctx);
 /* Detach CTX and release everything: the last context that was attached by kr_attach or kr_vm_new; threads attached by kr_current

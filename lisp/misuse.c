@@ -4,6 +4,7 @@
  * oldest of many thousand excepted, so that a pointer to it can be told. Checking is the process's: a dead VM knows no mode. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "lisp/api.h"
 
 enum { KEPT = 8192, DEAD = 0x64656164 };
@@ -56,6 +57,8 @@ void kri_check_context(kr_context *ctx, const char *function)
         kri_misuse(NULL, function, "this context was detached, or its VM freed");
     if (ctx->alive != KRI_ALIVE)
         kri_misuse(NULL, function, "this is no context");
+    if (ctx->vm->host && ctx->vm->host->process != getpid())
+        kri_misuse(ctx->vm, function, "this process is a child made by fork(), which has no Lisp threads: only one of unix:fork may use the VM");
     if (!pthread_equal(ctx->owner, pthread_self()))
         kri_misuse(ctx->vm, function, "wrong thread: a context is used by the thread that attached it (kr_current gives each its own)");
 }

@@ -211,9 +211,13 @@ kr_value kri_native_enter(struct kri_worker *w, int argc, kr_value *argv)
     ctx->region = &r;
     ctx->native = &r.frame;
     ctx->top = NULL;
+    ctx->compiler = NULL;
+    ctx->evaluated = KRI_NIL;
     kr_value v = run(n, w, &r.frame, self, argv);
     ctx->region = r.outer;
     ctx->native = r.frame.prev;
+    ctx->compiler = r.compiler;
+    ctx->evaluated = r.evaluated;
     if (ctx->segment != segment)
         kri_segment_unlink_to(ctx, segment);
     return v;

@@ -52,6 +52,7 @@ struct kri_region {
     const kri_instruction *pc;
     struct kri_segment *segment;
     size_t locals;
+    /* For when it ends; meanwhile there is none of them: */
     struct kri_compiler *compiler;
     kr_value evaluated;
 };

@@ -112,6 +112,7 @@ static KRI_COLD struct kri_found_double kri_find_double(kr_value v, bool mixed)
 
 /* ---- what is known to be a fixnum, or a vector of a class ---- */
 
+#define KRI_KNOWN(condition) do { if (!(condition)) __builtin_unreachable(); } while (0)
 #define KRI_FIXNUM_OR_LEAVE(v)                                                 \
     do {                                                                       \
         if (KRI_UNLIKELY(!kri_is_fixnum(v)))                                   \
@@ -147,6 +148,21 @@ static KRI_COLD struct kri_found_double kri_find_double(kr_value v, bool mixed)
 #define KRI_DOUBLE_LT(x, y) (!((x) >= (y)))
 #define KRI_DOUBLE_LE(x, y) (!((x) > (y)))
 
+/* A cons of X and Y. */
+#define KRI_CONS_OF(x, y)                                                      \
+    ({                                                                         \
+        kr_value x_ = (x), y_ = (y);                                           \
+        if (KRI_UNLIKELY(w->run == w->run_end))                                \
+            SYNC_HERE();                                                       \
+        const struct kri_cell *c_ = kri_alloc_pair(w, KRI_CLASS_CONS, x_, y_); \
+        kr_value v_ = kri_value_of(c_);                                        \
+        if (KRI_UNLIKELY(c_ == NULL)) {                                        \
+            SYNC_HERE();                                                       \
+            v_ = kri_cons_slow(w, x_, y_);                                     \
+        }                                                                      \
+        v_;                                                                    \
+    })
+
 static KRI_NOINLINE void kri_native_go(struct kri_native_handler *h) { KRI_LONGJMP(h->jump); }
 
 /* The commonest throw: to the newest handler, which is in this region. */
@@ -176,13 +192,6 @@ static inline void kri_native_leave(struct kr_context *ctx, enum kri_handler_kin
 #define KRI_RETURN(value) return (value)
 
 /* ---- handlers: Note [native handlers] ---- */
-
-/* Registers that live on where a handler is entered. gcc knows that calls may go there; elsewhere setjmp's rules hold. */
-#ifdef __clang__
-#define KRI_ACROSS volatile
-#else
-#define KRI_ACROSS
-#endif
 
 static inline void kri_native_push(struct kr_context *ctx, struct kri_native_handler *h, enum kri_handler_kind kind, kr_value tag)
 {

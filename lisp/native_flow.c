@@ -31,6 +31,8 @@ bool kri_flow_writes_a(unsigned op)
     case KRI_OP_CHECKSELF:
     case KRI_OP_SETSLOT:
     case KRI_OP_ASET:
+    case KRI_OP_RPLACA:
+    case KRI_OP_RPLACD:
     case KRI_OP_RET:
     case KRI_OP_THROW:
     case KRI_OP_RETURN:
@@ -49,6 +51,8 @@ bool kri_flow_is_call(unsigned op)
     switch (op) {
     case KRI_OP_CALLG:
     case KRI_OP_CALL:
+    case KRI_OP_CALLF:
+    case KRI_OP_CALLS:
     case KRI_OP_SEND:
     case KRI_OP_SENDV:
     case KRI_OP_SENDSUPER:
@@ -243,6 +247,93 @@ static bool on_doubles(const struct kri_flow *f, const struct kri_code *c, uint3
            kri_flow_wanted(f, c, at, &trusted) == KRI_TYPE_FLOAT;
 }
 
+static bool is_fixnum(const struct kri_flow *f, uint32_t at, unsigned r) { return kri_flow_type_of(f, at, r) == KRI_FLOW_FIXNUM; }
+
+/* The registers that the instruction at AT compares, adds, subtracts or multiplies: how many. */
+static unsigned operands(const struct kri_code *c, uint32_t at, unsigned r[2])
+{
+    kri_instruction i = c->instr[at];
+    switch (kri_decode_op(i)) {
+    case KRI_OP_ADDI:
+        r[0] = kri_decode_b(i);
+        return 1;
+    case KRI_OP_ADD:
+    case KRI_OP_SUB:
+    case KRI_OP_MUL:
+        r[0] = kri_decode_b(i);
+        r[1] = kri_decode_c(i);
+        return 2;
+    case KRI_OP_JLT:
+    case KRI_OP_JNLT:
+    case KRI_OP_JLE:
+    case KRI_OP_JNLE:
+    case KRI_OP_JNUMEQ:
+    case KRI_OP_JNNUMEQ:
+        r[0] = kri_decode_a(i);
+        r[1] = kri_decode_b(i);
+        return 2;
+    case KRI_OP_JLTI:
+    case KRI_OP_JNLTI:
+    case KRI_OP_JLEI:
+    case KRI_OP_JNLEI:
+    case KRI_OP_JGTI:
+    case KRI_OP_JNGTI:
+    case KRI_OP_JGEI:
+    case KRI_OP_JNGEI:
+    case KRI_OP_JNUMEQI:
+    case KRI_OP_JNNUMEQI:
+        r[0] = kri_decode_a(i);
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* Does the instruction at AT, where the fast version goes on, leave no doubt that register R is a fixnum? As far as one can say without types. */
+static bool demands_fixnum(const struct kri_code *c, uint32_t at, unsigned r)
+{
+    kri_instruction i = c->instr[at];
+    unsigned p[2];
+    switch (kri_decode_op(i)) {
+    case KRI_OP_MOD:
+    case KRI_OP_TRUNCATE:
+    case KRI_OP_LOGAND:
+    case KRI_OP_LOGIOR:
+    case KRI_OP_LOGXOR:
+    case KRI_OP_ASH:
+        return r == kri_decode_b(i) || r == kri_decode_c(i);
+    case KRI_OP_AREF:
+    case KRI_OP_ASET:
+        return r == kri_decode_c(i);
+    default:
+        return operands(c, at, p) == 1 && p[0] == r;
+    }
+}
+
+bool kri_flow_on_fixnums(const struct kri_flow *f, const struct kri_code *c, uint32_t at)
+{
+    unsigned r[2], n = operands(c, at, r);
+    bool known = n == 1, hoped = false;
+    if (n == 0 || on_doubles(f, c, at))
+        return false;
+    for (unsigned j = 0; j < n; j++) {
+        if (!is_fixnum(f, at, r[j]) && kri_flow_type_of(f, at, r[j]) != KRI_FLOW_ANY)
+            return false;
+        known |= is_fixnum(f, at, r[j]);
+        hoped |= kri_flow_test(f->hoped + (size_t)at * f->words, r[j]);
+    }
+    return known || hoped;
+}
+
+/* Of a register of any type, read by the instruction at AT: is it a fixnum where the fast version goes on? */
+static bool tests_fixnum(const struct kri_flow *f, const struct kri_code *c, uint32_t at, unsigned r)
+{
+    unsigned p[2], n = operands(c, at, p);
+    if (n > 0)
+        return (p[0] == r || (n == 2 && p[1] == r)) && kri_flow_on_fixnums(f, c, at);
+    return demands_fixnum(c, at, r);
+}
+
 enum kri_flow_type kri_flow_result(const struct kri_flow *f, const struct kri_code *c, uint32_t at)
 {
     kri_instruction i = c->instr[at];
@@ -261,10 +352,17 @@ enum kri_flow_type kri_flow_result(const struct kri_flow *f, const struct kri_co
     case KRI_OP_SUB:
     case KRI_OP_MUL:
     case KRI_OP_DIV:
-        return on_doubles(f, c, at) ? KRI_FLOW_FLOAT : x == KRI_FLOW_FIXNUM && y == KRI_FLOW_FIXNUM ? KRI_FLOW_FIXNUM : KRI_FLOW_ANY;
+        /* Of a fixnum and something else than a fixnum: the fast version has left. */
+        return on_doubles(f, c, at) ? KRI_FLOW_FLOAT : kri_flow_on_fixnums(f, c, at) || (x == KRI_FLOW_FIXNUM && y == x) ? KRI_FLOW_FIXNUM : KRI_FLOW_ANY;
     case KRI_OP_ADDI:
         return x == KRI_FLOW_FLOAT ? KRI_FLOW_FLOAT : KRI_FLOW_FIXNUM;
     case KRI_OP_MOD:
+    case KRI_OP_TRUNCATE:
+    case KRI_OP_LOGAND:
+    case KRI_OP_LOGIOR:
+    case KRI_OP_LOGXOR:
+    case KRI_OP_ASH:
+    case KRI_OP_LENGTH:
         return KRI_FLOW_FIXNUM;
     case KRI_OP_AREF:
         return x == KRI_FLOW_FLOAT_VECTOR ? KRI_FLOW_FLOAT : x == KRI_FLOW_INTEGER_VECTOR || x == KRI_FLOW_STRING ? KRI_FLOW_FIXNUM : KRI_FLOW_ANY;
@@ -273,6 +371,36 @@ enum kri_flow_type kri_flow_result(const struct kri_flow *f, const struct kri_co
         return kri_flow_declared(kri_decode_c(i), kri_flow_type_of(f, at, kri_decode_a(i)));
     default:
         return KRI_FLOW_ANY;
+    }
+}
+
+/* Registers that are tested for fixnums further on, on some path: where it costs nothing more, that is done at once. */
+static void find_hoped(struct kri_flow *f, const struct kri_code *c)
+{
+    uint32_t n = c->head.length;
+    memset(f->hoped, 0, (size_t)(n + 1) * f->words * sizeof *f->hoped);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t at = n; at-- > 0;) {
+            uint64_t *scratch = f->hoped + (size_t)n * f->words, *before = f->hoped + (size_t)at * f->words;
+            if (!(f->flags[at] & KRI_FLOW_REACHED))
+                continue;
+            unsigned op = kri_decode_op(c->instr[at]);
+            int64_t to[2] = {kri_flow_target(c, at), kri_flow_falls_through(op) ? (int64_t)kri_flow_next(c, at) : -1};
+            memset(scratch, 0, f->words * sizeof *scratch);
+            for (int j = 0; j < 2; j++)
+                for (unsigned k = 0; k < f->words && to[j] >= 0 && to[j] < n; k++)
+                    scratch[k] |= f->hoped[(size_t)to[j] * f->words + k];
+            if (kri_flow_writes_a(op))
+                clear(scratch, kri_decode_a(c->instr[at]));
+            for (unsigned r = 0; r < f->frame; r++)
+                if (demands_fixnum(c, at, r))
+                    set(scratch, r);
+            if (memcmp(before, scratch, f->words * sizeof *scratch) != 0) {
+                memcpy(before, scratch, f->words * sizeof *scratch);
+                changed = true;
+            }
+        }
     }
 }
 
@@ -301,6 +429,8 @@ static void find_types(struct kri_flow *f, const struct kri_code *c, unsigned pa
                 for (unsigned r = 0; r < f->frame; r++) {
                     unsigned char *t = &f->type[(size_t)to[j] * f->frame + r];
                     enum kri_flow_type out = kri_flow_writes_a(op) && r == a ? result : kri_flow_type_of(f, at, r);
+                    if (out == KRI_FLOW_ANY && !(kri_flow_writes_a(op) && r == a) && tests_fixnum(f, c, at, r))
+                        out = KRI_FLOW_FIXNUM;
                     if (out == KRI_FLOW_NEVER || out == *t || *t == KRI_FLOW_ANY)
                         continue;
                     *t = (unsigned char)(*t == KRI_FLOW_NEVER ? out : KRI_FLOW_ANY);
@@ -317,20 +447,22 @@ void kri_flow_analyse(struct kri_worker *w, struct kri_flow *f, const struct kri
     unsigned params = kri_flow_parameters(c);
     f->words = (c->frame + 64u) / 64;
     f->frame = c->frame;
-    size_t bytes = (n + 7) / 8 * 8 + n * f->words * 8 + n * f->frame;
+    size_t bytes = (n + 7) / 8 * 8 + 2 * n * f->words * 8 + n * f->frame;
     char *p = (char *)kri_make(w, KRI_CLASS_BYTES, (uint32_t)bytes, bytes / 8 + 1)->slot;
     *keep = kri_cons(w, kri_value_of(p - sizeof(struct kri_cell)), *keep);
     f->flags = (unsigned char *)p;
     f->live = (uint64_t *)(p + (n + 7) / 8 * 8);
-    f->type = (unsigned char *)(f->live + n * f->words);
+    f->hoped = f->live + n * f->words;
+    f->type = (unsigned char *)(f->hoped + n * f->words);
     find_clean(f, c, params);
     find_live(f, c);
+    find_hoped(f, c);
     find_types(f, c, params);
 }
 
 bool kri_flow_may_leave(unsigned op)
 {
-    static const char *const words[] = {"KRI_ARITH", "KRI_COMPARE", "KRI_AREF", "KRI_ASET", "KRI_CHECK_TYPE", "SYNC()"};
+    static const char *const words[] = {"KRI_ARITH", "KRI_COMPARE", "KRI_AREF", "KRI_ASET", "KRI_CHECK_TYPE", "KRI_RPLAC", "SYNC()"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strstr(kri_flow_ops[op].code, words[i]))
             return true;

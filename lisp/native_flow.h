@@ -22,6 +22,7 @@ enum kri_flow_type {
 struct kri_flow {
     unsigned char *flags;
     uint64_t *live;      /* before each instruction, WORDS words of it; one more is for whoever needs it */
+    uint64_t *hoped;     /* likewise: registers that had better be fixnums */
     unsigned words;
     unsigned char *type; /* before each instruction, FRAME of them */
     unsigned frame;
@@ -66,6 +67,8 @@ enum kri_flow_type kri_flow_result(const struct kri_flow *f, const struct kri_co
 enum kri_flow_type kri_flow_declared(unsigned kind, enum kri_flow_type t);
 /* The declared type that the next instruction checks or trusts the result of the one at AT to be, or KRI_TYPE_NONE. */
 unsigned kri_flow_wanted(const struct kri_flow *f, const struct kri_code *c, uint32_t at, bool *trusted);
+/* Does the fast version do the instruction at AT, arithmetic or a comparison, on fixnums only? */
+bool kri_flow_on_fixnums(const struct kri_flow *f, const struct kri_code *c, uint32_t at);
 /* Arithmetic on doubles: '+', '-', '*', '/', or 0. */
 char kri_flow_float_operator(unsigned op);
 

@@ -113,6 +113,29 @@ static int linked(const struct output *o, kr_value symbol, unsigned n)
     return -1;
 }
 
+/* The function of the module that I, an instruction of C, calls if that is a local function without a closure; or -1. */
+static int local_callee(const struct output *o, const struct kri_code *c, kri_instruction i)
+{
+    unsigned op = kri_decode_op(i);
+    if (op != KRI_OP_CALLS && op != KRI_OP_CALLF)
+        return -1;
+    const struct kri_code *code = op == KRI_OP_CALLS ? c : kri_code_of(c->k[kri_decode_c(i)]);
+    for (size_t j = 0; j < o->source->count; j++)
+        if (o->function[j].code == code && o->function[j].compiled && o->function[j].parameters == kri_decode_b(i))
+            return (int)j;
+    return -1;
+}
+
+static void put_local_call(struct output *o, int j, unsigned a, unsigned n)
+{
+    put(o, "f%d(w, k, &rec.frame%s", j, n ? ", " : "");
+    if (is_fixed(o->function[j].code))
+        put_registers(o, a + KRI_FRAME_LINK, n);
+    else
+        put_array(o, a + KRI_FRAME_LINK, n);
+    put(o, ");");
+}
+
 static void put_callg(struct output *o, const struct kri_code *c, unsigned a, unsigned n, unsigned k)
 {
     int j = linked(o, c->k[k], n);
@@ -142,6 +165,11 @@ static void put_call(struct output *o, const struct kri_code *c, kri_instruction
         return;
     }
     put(o, "r%u = ", a);
+    int local = local_callee(o, c, i);
+    if (local >= 0) {
+        put_local_call(o, local, a, n);
+        return;
+    }
     if (op == KRI_OP_SEND && (n == 1 || n == 2)) {
         put(o, "kri_native_send%u(w, &rec.frame, K(%u), ", n, k);
         put_registers(o, a + KRI_FRAME_LINK, n);
@@ -151,6 +179,9 @@ static void put_call(struct output *o, const struct kri_code *c, kri_instruction
     switch (op) {
     case KRI_OP_CALL:
         put(o, "kri_native_funcall(w, &rec.frame, r%u, %u, ", a, n);
+        break;
+    case KRI_OP_CALLF:
+        put(o, "kri_native_funcall(w, &rec.frame, K(%u), %u, ", k, n);
         break;
     case KRI_OP_APPLY:
         put(o, "kri_native_apply(w, &rec.frame, r%u, %u, ", a, n);
@@ -324,6 +355,8 @@ static bool put_element(struct output *o, const struct kri_code *c, const struct
     const char *test = kri_flow_type_of(f, at, y) == KRI_FLOW_FIXNUM ? "" : "KRI_FIXNUM_OR_LEAVE(r%u); ";
     if (kri_flow_is_double(f, at, y))
         return false;
+    if (vector == KRI_FLOW_ANY && !*test)
+        put(o, "KRI_KNOWN(kri_is_fixnum(r%u)); ", y);
     switch (vector) {
     case KRI_FLOW_FLOAT_VECTOR:
         put(o, test, y);
@@ -358,24 +391,30 @@ static bool put_element(struct output *o, const struct kri_code *c, const struct
     return true;
 }
 
-/* Arithmetic and comparisons of registers known to hold fixnums: no tests, and no overflow where the result is trusted to be one. */
+static void put_fixnum_test(struct output *o, const struct kri_flow *f, uint32_t at, unsigned r)
+{
+    if (kri_flow_type_of(f, at, r) != KRI_FLOW_FIXNUM)
+        put(o, "KRI_FIXNUM_OR_LEAVE(r%u); ", r);
+}
+
+/* Arithmetic and comparisons of registers that hold fixnums, or had better: no other tests, and no overflow where the result is trusted to be one. */
 static bool put_on_fixnums(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at)
 {
     kri_instruction i = c->instr[at];
     unsigned op = kri_decode_op(i), a = kri_decode_a(i), b = kri_decode_b(i), y = kri_decode_c(i);
     bool negated, immediate, trusted;
     const char *comparison = fixnum_comparison(op, &negated, &immediate);
+    if (!kri_flow_on_fixnums(f, c, at))
+        return false;
+    put_fixnum_test(o, f, at, comparison ? a : b);
+    if (comparison ? !immediate : op != KRI_OP_ADDI)
+        put_fixnum_test(o, f, at, comparison ? b : y);
     if (comparison) {
-        if (kri_flow_type_of(f, at, a) != KRI_FLOW_FIXNUM || (!immediate && kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM))
-            return false;
         put(o, "const long x_ = (long)r%u.w, y_ = (long)", a);
         put(o, immediate ? "kri_fixnum(%d).w" : "r%u.w", immediate ? kri_decode_sb(i) : (int)b);
         put(o, "; if (%s(%s)) JUMP(%d);", negated ? "!" : "", comparison, (int)kri_flow_target(c, at));
         return true;
     }
-    if (!kri_flow_float_operator(op) || op == KRI_OP_DIV || kri_flow_type_of(f, at, b) != KRI_FLOW_FIXNUM ||
-        (op != KRI_OP_ADDI && kri_flow_type_of(f, at, y) != KRI_FLOW_FIXNUM))
-        return false;
     unsigned wanted = kri_flow_wanted(f, c, at, &trusted);
     bool wraps = trusted && (wanted == KRI_TYPE_FIXNUM || wanted == KRI_TYPE_RANGE);
     if (op == KRI_OP_ADDI)
@@ -552,6 +591,9 @@ static void put_records(struct output *o, const struct kri_code *c)
     }
 }
 
+/* Longer lists are made by a call. */
+enum { CONSED_ELEMENTS = 4 };
+
 static void put_instruction(struct output *o, const struct kri_code *c, const struct kri_flow *f, uint32_t at, size_t j, bool fast)
 {
     kri_instruction i = c->instr[at];
@@ -575,6 +617,11 @@ static void put_instruction(struct output *o, const struct kri_code *c, const st
         put_handler(o, c, at, fast || kri_flow_has_entered(c));
     } else if (op == KRI_OP_CLOSURE) {
         put_closure(o, c, at);
+    } else if (op == KRI_OP_LIST && kri_decode_c(i) <= CONSED_ELEMENTS) {
+        put(o, "kr_value l_ = KRI_NIL;");
+        for (unsigned n = kri_decode_c(i); n-- > 0;)
+            put(o, " l_ = KRI_CONS_OF(r%u, l_);", kri_decode_b(i) + n);
+        put(o, " r%u = l_;", kri_decode_a(i));
     } else if (op == KRI_OP_LIST) {
         put(o, "SYNC_HERE(); r%u = kri_list_from(w, ", kri_decode_a(i));
         put_array(o, kri_decode_b(i), kri_decode_c(i));
@@ -627,8 +674,9 @@ static bool calls_itself(const struct function *f)
 {
     const struct kri_code *c = f->code;
     for (uint32_t at = 0; at < c->head.length && c->head.length <= INLINED_INSTRUCTIONS; at++)
-        if (kri_decode_op(c->instr[at]) == KRI_OP_CALLG && (int)kri_decode_b(c->instr[at]) == f->link &&
-            kri_eq(c->k[kri_decode_c(c->instr[at])], c->name))
+        if (kri_decode_op(c->instr[at]) == KRI_OP_CALLS ||
+            (kri_decode_op(c->instr[at]) == KRI_OP_CALLG && (int)kri_decode_b(c->instr[at]) == f->link &&
+             kri_eq(c->k[kri_decode_c(c->instr[at])], c->name)))
             return true;
     return false;
 }
@@ -801,6 +849,8 @@ static void declare_with_callees(struct output *o, size_t j, unsigned unit)
     declare(o, j, unit);
     for (uint32_t at = 0; at < c->head.length && o->function[j].compiled; at = kri_flow_next(c, at)) {
         int callee = kri_decode_op(c->instr[at]) == KRI_OP_CALLG ? linked(o, c->k[kri_decode_c(c->instr[at])], kri_decode_b(c->instr[at])) : -1;
+        if (callee < 0)
+            callee = local_callee(o, c, c->instr[at]);
         if (callee >= 0)
             declare(o, (size_t)callee, unit);
     }
@@ -867,8 +917,9 @@ static void prepare(struct output *o, size_t j)
     f->compiled = kri_native_can_compile(f->code);
     f->parameters = kri_flow_parameters(f->code);
     bool named = f->compiled && !f->code->captures && is_fixed(f->code) && kri_is_symbol(f->code->name);
-    f->link = named && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;
-    f->inlined = f->link >= 0 && !kri_flow_has_entered(f->code) && calls_itself(f);
+    bool lifted = f->code->flags & KRI_CODE_LIFTED;
+    f->link = named && !lifted && !kri_is_nil(f->code->name) ? (int)f->parameters : -1;
+    f->inlined = (f->link >= 0 || (lifted && is_fixed(f->code))) && !kri_flow_has_entered(f->code) && calls_itself(f);
     f->pool = o->pool;
     f->sites = o->sites;
     if (f->compiled) {

@@ -105,6 +105,7 @@ enum kri_code_flag {
     KRI_CODE_ALLOW = 16,       /* &allow-other-keys */
     KRI_CODE_METHOD = 32,      /* register 0 is self */
     KRI_CODE_UNDEFINED = 64,   /* vm->undefined */
+    KRI_CODE_LIFTED = 128,     /* a local function: its last required parameters, which its lambda list has not, are variables of outer functions */
 };
 /* Note [debug]: what the debugger knows of a function beyond its lines is a vector: two %bytes of uint32 words, then the values that
  * they name by index.

@@ -71,6 +71,17 @@ void kri_op_unbind(struct kr_context *ctx, kr_value *h)
     ctx->handler = kri_op_previous(h);
 }
 
+kr_value kri_op_builtin(struct kri_worker *w, kr_value symbol, kr_value x, kr_value y)
+{
+    kr_value argv[2] = {x, y};
+    return kri_call(w, kri_symbol_function(w->vm, symbol), 2, argv);
+}
+
+kr_value kri_op_length(struct kri_worker *w, kr_value sequence)
+{
+    return kri_call(w, kri_symbol_function(w->vm, w->vm->sym.length), 1, &sequence);
+}
+
 kr_value kri_op_aref(struct kri_worker *w, kr_value v, kr_value i)
 {
     kr_value argv[2] = {v, i};

@@ -21,6 +21,9 @@ kr_value kri_op_cdr(struct kri_worker *w, kr_value v);
 void kri_op_bind(struct kr_context *ctx, kr_value *base, kr_value *h, kr_value symbol, kr_value value);
 /* V is not of the TYPE of KIND as far as kri_type_is knows: raises, unless it is of a subclass or typep says so. */
 void kri_op_type(struct kri_worker *w, kr_value v, kr_value type, unsigned kind);
+/* Call the builtin that SYMBOL names. */
+kr_value kri_op_builtin(struct kri_worker *w, kr_value symbol, kr_value x, kr_value y);
+kr_value kri_op_length(struct kri_worker *w, kr_value sequence);
 kr_value kri_op_aref(struct kri_worker *w, kr_value v, kr_value i);
 void kri_op_aset(struct kri_worker *w, kr_value v, kr_value i, kr_value x);
 
@@ -124,6 +127,10 @@ __attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, 
             ctx->dynamic[i_] = (v);                                                                \
             NEXT;                                                                                  \
         }                                                                                          \
+        if (kri_eq(s_->vtype, kri_fixnum(2))) { /* of defvar, no thread's own, and not bound here */ \
+            kri_store(w, &s_->head, &s_->value, (v));                                              \
+            NEXT;                                                                                  \
+        }                                                                                          \
         SYNC_HERE();                                                                               \
         kri_op_setvar_slow(w, (symbol), (v));                                                      \
     } while (0)
@@ -218,6 +225,47 @@ __attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, 
         R(a) = kri_mod(w, x_, y_);                                                                 \
     } while (0)
 
+#define KRI_ARITH_TRUNCATE(a, x, y)                                                                \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        if (kri_both_fixnums(x_, y_) && kri_fixnum_value(y_) > 0) {                                \
+            R(a) = kri_fixnum(kri_fixnum_value(x_) / kri_fixnum_value(y_));                        \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        R(a) = kri_op_builtin(w, vm->sym.truncate, x_, y_);                                        \
+    } while (0)
+
+#define KRI_ARITH_LOGIC(a, x, y, op, name)                                                         \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        if (KRI_LIKELY(kri_both_fixnums(x_, y_))) {                                                \
+            R(a) = (kr_value){(x_.w op y_.w) | 1};                                                 \
+            NEXT;                                                                                  \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        R(a) = kri_op_builtin(w, vm->sym.name, x_, y_);                                            \
+    } while (0)
+
+/* Shifts by less than a word of what stays a fixnum. */
+#define KRI_ARITH_SHIFT(a, x, y)                                                                   \
+    do {                                                                                           \
+        kr_value x_ = (x), y_ = (y);                                                               \
+        if (KRI_LIKELY(kri_both_fixnums(x_, y_))) {                                                \
+            intptr_t n_ = kri_fixnum_value(y_), r_;                                                \
+            if (n_ <= 0 && n_ > -64) {                                                             \
+                R(a) = (kr_value){(uintptr_t)((intptr_t)x_.w >> -n_) | 1};                         \
+                NEXT;                                                                              \
+            }                                                                                      \
+            if (n_ > 0 && n_ < 62 && !__builtin_mul_overflow((intptr_t)(x_.w - 1), (intptr_t)1 << n_, &r_)) { \
+                R(a) = (kr_value){(uintptr_t)r_ | 1};                                              \
+                NEXT;                                                                              \
+            }                                                                                      \
+        }                                                                                          \
+        SYNC();                                                                                    \
+        R(a) = kri_op_builtin(w, vm->sym.ash, x_, y_);                                             \
+    } while (0)
+
 #define KRI_ARITH_IMMEDIATE(a, x, n)                                                               \
     do {                                                                                           \
         kr_value x_ = (x);                                                                         \
@@ -272,6 +320,29 @@ __attribute__((always_inline)) static inline bool kri_type_is(struct kr_vm *vm, 
             else_;                                                                                 \
     } while (0)
 #define NOTHING ((void)0)
+
+#define KRI_RPLAC(x, v, field, name)                                                            \
+    do {                                                                                        \
+        kr_value x_ = (x), v_ = (v);                                                            \
+        if (KRI_LIKELY(kri_is_cons(x_))) {                                                      \
+            kri_store(w, kri_ptr(x_), &kri_cons_of(x_)->field, v_);                             \
+            NEXT;                                                                               \
+        }                                                                                       \
+        SYNC();                                                                                 \
+        kri_op_builtin(w, vm->sym.name, x_, v_);                                                \
+    } while (0)
+
+/* A list's length is counted out of line, and that is no reason to leave native code's fast version. */
+#define KRI_LENGTH(a, x)                                                                        \
+    do {                                                                                        \
+        kr_value x_ = (x);                                                                      \
+        if (kri_is_pointer(x_) && (unsigned)(kri_ptr(x_)->cls - KRI_CLASS_VECTOR) <= KRI_CLASS_BIT_VECTOR - KRI_CLASS_VECTOR) { \
+            R(a) = kri_fixnum((intptr_t)kri_ptr(x_)->length);                                   \
+            NEXT;                                                                               \
+        }                                                                                       \
+        SYNC_HERE();                                                                            \
+        R(a) = kri_op_length(w, x_);                                                            \
+    } while (0)
 
 #ifdef KRI_NATIVE_LEAN
 #define KRI_AREF(a, x, y)                   \

@@ -13,6 +13,8 @@ struct kri_span {
 bool kri_span_of(struct kr_vm *vm, kr_value v, struct kri_span *s);
 /* Conses of LIST before its end; a dotted tail does not count. Raises CIRCULAR. */
 size_t kri_list_length(struct kri_worker *w, kr_value list);
+/* A list that has this many elements is looked at for being circular before it is copied further. */
+enum { KRI_LONG_LIST = 1 << 20 };
 /* The error CODE of argument I, an INDEX into LENGTH elements. */
 _Noreturn void kri_index_error(struct kri_worker *w, int i, kr_value index, int code, size_t length);
 /* Elements of argument I, a sequence, or the error NO_SEQUENCE. */

@@ -105,6 +105,7 @@ bool kri_run(struct kri_worker *w, kr_value *base, const kri_instruction *pc, bo
         goto call_generic;                                                                              \
     } while (0)
 #define KRI_CALL_GLOBAL(a, n, symbol) ENTER(kri_slot(&((struct kri_symbol *)(symbol).w)->function), &R(a), n)
+#define KRI_CALL_CONSTANT(a, n, function) ENTER(function, &R(a), n)
 #define KRI_CALL_VALUE(a, n)                                    \
     do {                                                        \
         kr_value f_ = R(a);                                     \
@@ -356,6 +357,13 @@ unwind:
         ctx->top = NULL;
         kri_overflow_end(ctx);
         if (h == ctx->unwind_target) {
+            if (KRI_UNLIKELY(kind == KRI_HANDLER_CALL)) {
+                call_fn = ctx->unwind_value;
+                call_frame = &R(kri_decode_a(pc[-1]));
+                call_argc = 0;
+                ctx->returns = ctx->unwind_value = KRI_NIL;
+                goto call_generic;
+            }
             if (KRI_UNLIKELY(kind == KRI_HANDLER_RETURN)) {
                 R(kri_decode_a(pc[-1])) = ctx->unwind_value;
                 ctx->returns = KRI_NIL;

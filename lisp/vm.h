@@ -194,7 +194,10 @@ double kri_float_value_slow(kr_value v);
 static inline double kri_float_value(kr_value v) { return kri_is_flonum(v) ? kri_flonum_value(v) : kri_float_value_slow(v); }
 /* Is V an instance of a class below cons? Those are conses to Lisp (car, consp), but not to C code. */
 bool kri_is_cons_subclass(struct kr_vm *vm, kr_value v);
-static inline bool kri_is_consp(struct kr_vm *vm, kr_value v) { return kri_is_cons(v) || kri_is_cons_subclass(vm, v); }
+static inline bool kri_is_consp(struct kr_vm *vm, kr_value v)
+{
+    return kri_is_pointer(v) && (kri_ptr(v)->cls == KRI_CLASS_CONS || (KRI_UNLIKELY(kri_ptr(v)->cls >= KRI_CLASS_BUILTIN_COUNT) && kri_is_cons_subclass(vm, v)));
+}
 static inline bool kri_is_symbol(kr_value v) /* NIL is one */
 {
     return kri_is_nil(v) || kri_has_class(v, KRI_CLASS_SYMBOL);

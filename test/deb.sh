@@ -62,7 +62,8 @@ else
 fi
 # What happens in there: each line it prints is "ok WHAT", or "FAILED WHAT" and why.
 mkdir "$work/in"
-cp build/deb/*.deb doc/examples/hello.c doc/examples/hello.expected "$work/in/"
+check "make amalgamation" make -s amalgamation
+cp build/deb/*.deb doc/examples/hello.c doc/examples/hello.expected build/release/amalgamation/karakuri.[ch] "$work/in/"
 cat >"$work/in/use.sh" <<'END'
 cd /karakuri || exit 1
 export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -88,6 +89,27 @@ check "pkg-config" sh -c 'cc -std=c11 -Wall -Werror hello.c $(pkg-config --cflag
 check "it needs the shared library" sh -c 'ldd ./shared | grep -q "libkarakuri\.so\.[0-9]* => /"'
 check "pkg-config, static library" sh -c 'cc -std=c11 -Wall -Werror hello.c $(pkg-config --cflags --static --libs karakuri | sed s/-lkarakuri/-l:libkarakuri.a/) -o static && ./static | diff hello.expected - && ! ldd ./static | grep karakuri'
 check "removal" sh -c 'apt-get purge -y karakuri "karakuri-*" "libkarakuri*" && ! find /usr -xdev -name "*karakuri*" -not -path "/usr/share/doc/*" | grep -v "^/usr/local" | grep .'
+# Of Karakuri there is nothing any more but one C file, and what it is compiled with.
+cat >evaluate.c <<'C'
+#include <stdio.h>
+#include "karakuri.h"
+int main(int argc, char **argv)
+{
+    kr_vm *vm;
+    kr_context *ctx;
+    kr_value v;
+    char text[200];
+    if (argc < 2 || kr_vm_new(NULL, &vm, &ctx) != KR_OK)
+        return 2;
+    kr_status s = kr_eval_string(ctx, argv[1], &v);
+    (s == KR_OK ? kr_print : kr_error_message)(ctx, v, text, sizeof text);
+    puts(text);
+    kr_vm_free(ctx);
+    return s;
+}
+C
+check "one C file" cc -DKR_BYTECODE_CORE evaluate.c karakuri.c -lgmp -lm -ldl -pthread -o evaluate
+check "one C file, native code" prints '(832040 t)' ./evaluate '(defun fib (n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2))))) (compile (quote fib)) (list (fib 30) (compiled-function-p (function fib)))'
 END
 (cd "$work/in" && tar -cf ../in.tar .) # the view shows what is below $work as it was, or not at all
 unshare --mount --propagation private sh -c "$mounts && exec chroot $root /bin/sh -c \
@@ -99,5 +121,5 @@ while read -r line; do
     *) echo "  $line" ;;
     esac
 done <"$work/use.log"
-[ "$(grep -c '^ok \|^FAILED ' "$work/use.log")" -ge 9 ] || { failed=$((failed + 1)); echo "FAILED $where: not all was tried"; }
+[ "$(grep -c '^ok \|^FAILED ' "$work/use.log")" -ge 11 ] || { failed=$((failed + 1)); echo "FAILED $where: not all was tried"; }
 finish

@@ -290,8 +290,8 @@ await 'a value can be given' '1 :use-value   return a value in place of (car y)'
 await 'the entry can be tried again' '2 :retry       evaluate (caller 3) again'
 await 'or left' '3 :abort       return to level 0'
 line ':local'
-await 'the variables' '  y = 4
-  x = 3'
+await 'the variables' '  x = 3
+  y = 4'
 line '(setq y (list (quote new)))'
 await 'a variable is set' '(new)'
 line '(list y x)'

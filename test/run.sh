@@ -79,6 +79,8 @@ if [ "$mode" = release ]; then
     add "Lisp tests and programs, native" "$b/native.log"
     sh test/euslisp/tiers.sh "$b/karakuri" >"$b/tiers.log" 2>&1
     add "recorded expressions, both tiers" "$b/tiers.log"
+    sh bench/gabriel.sh --check --karakuri "$b/karakuri" --out "$b" >"$b/gabriel.log" 2>&1
+    add "Gabriel's programs, both tiers" "$b/gabriel.log"
     check "models of gate and orders" sh test/model.sh
     check "installation, programs of the texts" sh test/install.sh "$mode"
     check "the one-file Karakuri" sh test/amalgamation.sh "$mode"

@@ -53,6 +53,43 @@
   (sldb-abort))
 (check "aborts" (await (lambda () (null (debugger)))))
 
+;; Leaving frames.
+(defun in-debugger (form)
+  "What FORM gives in the debugger's thread; nil if it leaves the frame."
+  (with-current-buffer (debugger)
+    (let ((slime-current-thread slime-current-thread)) (slime-rex () (form) ((:ok v) v) ((:abort _) nil)))))
+(enter "(defun outer-of (x) (list :got (first-of x)))")
+(enter "(outer-of 4)")
+(check "debugs for a return" (await #'debugger))
+(in-debugger '(swank:sldb-return-from-frame 0 "(+ l 10)"))
+(check "returns from a frame" (repl-has "(:got 14)"))
+(check "leaves the debugger" (await (lambda () (null (debugger)))))
+(enter "(outer-of 5)")
+(check "debugs for a restart" (await #'debugger))
+(check "compiles a string" (equal (nth 2 (slime-eval '(swank:compile-string-for-emacs "(defun first-of (l) (list :mended l))" "b" '((:position 1)) nil nil))) t))
+(in-debugger '(swank:restart-frame 0))
+(check "begins a frame again" (repl-has "(:got (:mended 5))"))
+(check "leaves the debugger again" (await (lambda () (null (debugger)))))
+(enter "(first-of 6)")
+(check "the entry's frame" (repl-has "(:mended 6)"))
+
+;; What the compiler says, and who uses what.
+(slime-eval '(swank:compile-string-for-emacs "(defun in-a-file (x)\n  (car 5))" "b.l" '((:position 70) (:line 12 1)) "/tmp/b.l" nil))
+(check "knows the place of what is compiled"
+       (equal (slime-eval '(swank:interactive-eval "(cddr (car (sys:definitions 'in-a-file)))")) "=> (\"/tmp/b.l\" 12)"))
+(let ((answer (slime-eval '(swank:compile-string-for-emacs "(defun calls-nothing (x) (no-such-function-here x))" "b.l" '((:position 7)) nil nil))))
+  (check "notes an undefined function" (string-match "no-such-function-here" (plist-get (car (nth 1 answer)) :message)))
+  (check "places the note" (equal (plist-get (car (nth 1 answer)) :location) '(:location (:buffer "b.l") (:offset 7 0) nil))))
+(let ((answer (slime-eval '(swank:compile-string-for-emacs "(defun is-wrong (x 5) x)" "b.l" '((:position 1)) nil nil))))
+  (check "notes an error" (and (eq (plist-get (car (nth 1 answer)) :severity) :error) (null (nth 2 answer)))))
+(check "who calls" (string-match "outer-of" (caar (slime-eval '(swank:xref :calls "first-of")))))
+(check "calls whom" (string-match "first-of" (caar (slime-eval '(swank:xref :callees "outer-of")))))
+(check "disassembles" (string-match "CALLG" (slime-eval '(swank:disassemble-form "#'outer-of"))))
+(check "expands" (string-match "if" (slime-eval '(swank:swank-macroexpand-1 "(when a b)"))))
+(check "traces" (string-match "is traced" (slime-eval '(swank:swank-toggle-trace "first-of"))))
+(check "traces no more" (string-match "no more" (slime-eval '(swank:swank-toggle-trace "first-of"))))
+(check "lists threads" (consp (slime-eval '(swank:list-threads))))
+
 (enter "(cerror \"go on\" \"stop\")")
 (check "debugs again" (await #'debugger))
 (with-current-buffer (debugger) (sldb-continue))

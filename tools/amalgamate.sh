@@ -53,5 +53,11 @@ sed 's/\\/\\\\/g; s/"/\\"/g; s/.*/"&\\n"/' "$header"
 cat <<'END'
 ;
 const uint64_t kri_native_header_bytes = sizeof kri_native_header - 1;
+
+/* ---- where modules are sought if neither the host nor $KARAKURI_LIB tells ---- */
+#ifndef KR_LIBRARY
+#define KR_LIBRARY "/usr/local/share/karakuri"
+#endif
+const char kri_default_library[] = KR_LIBRARY;
 #pragma GCC visibility pop
 END

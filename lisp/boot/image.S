@@ -1,5 +1,11 @@
-/* image.S -- files as bytes, and how many: the compiled core library (KRI_CORE names the file), the headers for generated C (KRI_HEADER). */
+/* image.S -- files as bytes, and how many: the compiled core library (KRI_CORE names the file), the headers for generated C (KRI_HEADER);
+ * and where modules are sought if nothing else tells (KRI_LIBRARY). */
         .section .rodata
+        .hidden kri_default_library
+        .global kri_default_library
+kri_default_library:
+        .asciz KRI_LIBRARY
+
         .macro bytes name, file
         .hidden \name
         .hidden \name\()_bytes

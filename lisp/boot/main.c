@@ -15,7 +15,7 @@
 #ifndef KRI_BOOT_LINKED /* with the core linked in, it compiles itself: what it makes must be the same */
 /* What lisp/boot/image.S and the native code put in their place. */
 const unsigned char kri_core_image[1];
-const char kri_native_header[1];
+const char kri_native_header[1], kri_default_library[1];
 const uint64_t kri_core_image_bytes = 0, kri_native_header_bytes = 0;
 const struct kri_native_module *const kri_core_native = NULL;
 #endif

@@ -216,6 +216,17 @@ static void wrong_vm_key(void)
     kr_table_set(ctx, kr_hash_table(ctx, "equal"), kr_string(second, "x"), kr_nil());
 }
 static const kr_rt_config channel = {.kind = KR_RT_TRIPLE, .doubles = 3};
+static void in_a_child(void)
+{
+    int status;
+    make();
+    pid_t child = fork();
+    if (child == 0)
+        kr_eval_string(ctx, "1", NULL);
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    CHECK(must_integer(ctx, "(let ((pid (unix:fork))) (if (= pid 0) (unix::_exit (length (make-list 7))) pid))") > 0); /* has one that may */
+    abort();
+}
 static void channel_twice(void)
 {
     kr_rt *rt;
@@ -265,6 +276,7 @@ static const struct {
     {fewer_than_none, "kr_call: a negative number of arguments"},
     {wrong_vm_element, "kr_list: element 1 of the arguments is another VM's value"},
     {wrong_vm_key, "kr_table_set: argument 3 is another VM's value"},
+    {in_a_child, "kr_eval_string: this process is a child made by fork()"},
     {channel_twice, "kr_rt_free: this channel was given back by kr_rt_free"},
     {dead_channel, "kr_rt_back: this channel was given back by kr_rt_free"},
     {budget_without, "kr_budget_end: no budget was begun"},

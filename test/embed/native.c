@@ -1,5 +1,6 @@
 /* native.c -- one module of native code in two VMs, in one thread and in two, and in VMs that come and go. */
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "embed.h"
@@ -35,6 +36,25 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* A host that has the status of every child, or wants none, is left with that; the C compiler's work is judged by what it leaves. */
+static void children_are_the_hosts(void)
+{
+    kr_value v;
+    kr_context *ctx = must_new(NULL, NULL);
+    CHECK(signal(SIGCHLD, SIG_IGN) != SIG_ERR);
+    CHECK(must_integer(ctx, "(progn (defun twice (x) (* 2 x)) (compile 'twice) (if (compiled-function-p #'twice) (twice 21) 0))") == 42);
+    setenv("KARAKURI_CFLAGS", "--no-such-option", 1);
+    CHECK(kr_eval_string(ctx, "(defun thrice (x) (* 3 x)) (compile 'thrice)", &v) == KR_ERROR && message_has(ctx, v, "no-such-option"));
+    CHECK(message_has(ctx, v, "in (compile 'thrice)")); /* its argument, not what the call has put behind it */
+    unsetenv("KARAKURI_CFLAGS");
+    CHECK(must_integer(ctx, "(thrice 5)") == 15);
+    CHECK(must_integer(ctx, "(unix:system \"true\")") <= 0);
+    struct sigaction a;
+    CHECK(sigaction(SIGCHLD, NULL, &a) == 0 && a.sa_handler == SIG_IGN);
+    signal(SIGCHLD, SIG_DFL);
+    kr_vm_free(ctx);
+}
+
 int main(void)
 {
     char form[200];
@@ -63,5 +83,6 @@ int main(void)
     pthread_join(other, NULL);
     unlink(file);
     unlink(module);
+    children_are_the_hosts();
     return 0;
 }

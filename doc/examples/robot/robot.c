@@ -202,7 +202,7 @@ static bool call_with_text(kr_context *ctx, const char *function, const char *te
 
 static bool load_all(kr_context *ctx)
 {
-    static const char *const files[] = {"kinematics.l", "trajectory.l", "robot.l", "prompt.l", "draw.l"};
+    static const char *const files[] = {"kinematics.l", "trajectory.l", "machine.l", "prompt.l", "draw.l"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (!load(ctx, options.lisp, files[i]))
             return false;
@@ -290,7 +290,7 @@ static bool run(kr_context *ctx, struct control *c)
         ok = ok && run_phase(ctx, 1, true);
     control_stop();
     ok = ok && finish_report(ctx);
-    if (ok)
+    if (c->lateness[0].periods)
         print_statistics(c);
     if (options.prompt)
         unlink(options.prompt);
