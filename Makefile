@@ -78,8 +78,9 @@ $(SYSROOT)/unpacked: $B/packages
 $(READY): tools/emulate.sh lib Makefile | $(SYSROOT)/unpacked
 	@mkdir -p $B/lib $B/path
 	@for f in $(filter-out %.so,$(wildcard lib/*)); do ln -sfn ../../../$$f $B/$$f; done
+	@ln -sfn ../../bench $B/bench
 	@printf '#!/bin/sh\nexec %s %s "$$@"\n' '$(CC)' '$(TARGET)' >$B/path/cc && chmod +x $B/path/cc
-	@sed 's|@here@|$(abspath $B)|' $< >$@ && chmod +x $@
+	@sed 's|@here@|$(abspath $B)|g' $< >$@ && chmod +x $@
 endif
 
 $B/%.o: %.c | $(READY)
@@ -101,8 +102,9 @@ endif
 # The core library, in the order of loading, is compiled by an executable without it and linked in.
 CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l condition.l stream.l system.l module.l unix.l thread.l debug.l autoload.l document.l introspect.l toplevel.l)
 AUTO := $(sort $(wildcard lib/auto/*.l))
-# What stays bytecode: what waits for people, files and sockets. The rest becomes native code.
-BYTECODE := $(addprefix lib/core/,module.l debug.l autoload.l document.l introspect.l toplevel.l) \
+# What stays bytecode: what waits for people, files and sockets, and what calls a function of the program's again and again, which costs
+# more from native code. The rest becomes native code.
+BYTECODE := $(addprefix lib/core/,sequence.l module.l debug.l autoload.l document.l introspect.l toplevel.l) \
             $(filter-out $(addprefix lib/auto/,common.l coordinates.l loop.l structure.l),$(AUTO))
 BOOT := $(if $(ELF),build/release,$B)/karakuri-boot
 ifneq ($(ELF),)
@@ -116,7 +118,7 @@ $B/karakuri-boot: $(OBJ) $B/lisp/boot/main.o
 NATIVE_UNITS := 0 1 2 3 4 5 6 7
 NATIVE_C     := $(NATIVE_UNITS:%=$B/native/core-%.c)
 NATIVE_OBJ   := $(NATIVE_C:.c=.o)
-$B/core.fasl: $(BOOT) $(CORE) $(AUTO)
+$B/core.fasl: $(BOOT) $(CORE) $(AUTO) Makefile
 	@mkdir -p $B/native; echo "  BOOT $@"
 	@$(BOOT) $@ $B/native/core $(words $(NATIVE_UNITS)) $(foreach f,$(CORE) -- $(AUTO),$(if $(filter $f,$(BYTECODE)),-b) $f)
 $(NATIVE_C): $B/core.fasl ;

@@ -69,7 +69,8 @@ end:
     od
 }
 
-/* kri_request: the bit by a read-modify-write, then the poison by a plain store. */
+/* kri_request: the bit by a read-modify-write, then the poison by a plain store. The fence between them does nothing on this memory; orders.pml
+ * shows what it is for. */
 inline request(from, to, what)
 {
     atomic { EMPTY(from) -> requests[to] = requests[to] | what; under_way[to]++ };

@@ -719,7 +719,8 @@ static bool lock_try(struct kri_worker *w, kr_value lock)
     return true;
 }
 
-static void lock_acquire(struct kri_worker *w, kr_value lock)
+/* POLLS: interruptions are served meanwhile, which may raise; else the lock is held when this returns, whatever was asked. */
+static void lock_acquire(struct kri_worker *w, kr_value lock, bool polls)
 {
     struct stripe *s = stripe_of(w, lock);
     if (lock_try(w, lock))
@@ -731,7 +732,7 @@ static void lock_acquire(struct kri_worker *w, kr_value lock)
      * read-modify-writes of the count comes second and sees what came before the first. */
     kri_fetch_add(word(lock, 1), 1);
     while (!lock_try(w, lock)) {
-        if (!wait_a_while(w, &s->lock, &s->changed)) {
+        if (!wait_a_while(w, &s->lock, &s->changed) && polls) {
             kri_fetch_add(word(lock, 1), (size_t)-1);
             pthread_mutex_unlock(&s->lock);
             kri_poll_slow(w);
@@ -769,7 +770,7 @@ void kri_release_locks(struct kri_worker *w)
 
 KR_BUILTIN(mutex_lock, "sys:mutex-lock", "(lock)", "Take LOCK, waiting until it is free. Returns t. Error: this thread holds it already.")
 {
-    lock_acquire(w, sync_object(w, argv, 0));
+    lock_acquire(w, sync_object(w, argv, 0), true);
     return w->vm->sym.t;
 }
 
@@ -798,8 +799,8 @@ KR_BUILTIN(cond_wait, "sys:cond-wait", "(condition lock)",
     while (kri_load_relaxed(word(c, 0)) == seen && !interrupted)
         interrupted = !wait_a_while(w, &s->lock, &s->changed);
     kri_unlock(&s->lock);
-    /* The lock is taken again before the interrupt runs, as callers expect. */
-    lock_acquire(w, lock);
+    /* The lock is taken again before the interrupt runs: a form around that releases it finds it held. */
+    lock_acquire(w, lock, false);
     kri_poll(w);
     return w->vm->sym.t;
 }

@@ -264,6 +264,21 @@ KR_BUILTIN(load, "load", "(name &key verbose package print entry symbol-input sy
     return load_file(w, argc, argv, false);
 }
 
+KR_BUILTIN(load_text, "lisp::%load-text", "(text file line)",
+           "Evaluate the forms of TEXT as those of FILE from LINE on, as an editor sends them. Returns the last value.")
+{
+    const struct kri_string *text = kri_arg_string(w, argv, 0);
+    size_t n = text->head.length;
+    kr_value file = kri_path_string(w, argv[1]);
+    intptr_t line = kri_arg_natural(w, argv, 2);
+    if (line == 0 || line > 10000000)
+        kri_argument_error(w, 2, argv[2], KRI_E_RANGE);
+    kr_value padded = kri_make_string(w, (size_t)line - 1 + n); /* the reader counts lines */
+    memset(kri_string_of(padded)->byte, '\n', (size_t)line - 1);
+    memcpy(kri_string_of(padded)->byte + line - 1, text->byte, n);
+    return kri_load_stream(w, kri_make_string_input(w, (const char *)kri_string_of(padded)->byte, kri_length(padded)), file);
+}
+
 KR_BUILTIN(srcload, "sys:srcload", "(name)", "Load file NAME as source. Returns t.")
 {
     return load_file(w, 1, argv, true);
@@ -276,4 +291,4 @@ KR_BUILTIN(find_load_file, "lisp::%find-load-file", "(name)",
     return kri_find_load_file(w, kri_path_string(w, argv[0]));
 }
 
-const struct kri_builtin *const kri_builtins_load[] = {&load_def, &srcload_def, &find_load_file_def, NULL};
+const struct kri_builtin *const kri_builtins_load[] = {&load_def, &load_text_def, &srcload_def, &find_load_file_def, NULL};

@@ -94,6 +94,11 @@ static inline const void *kri_ring_front(struct kri_ring *r)
 static inline void kri_ring_pop(struct kri_ring *r) { kri_store_release(&r->head, kri_load_relaxed(&r->head) + 1); }
 
 /* How many wait: exact for either side's own next step, a guess for others. */
-static inline size_t kri_ring_count(struct kri_ring *r) { return kri_load_acquire(&r->tail) - kri_load_acquire(&r->head); }
+static inline size_t kri_ring_count(struct kri_ring *r)
+{
+    /* Head first: the tail is not behind it then, by the acquire that its storer made. It may be more than the capacity before it by now. */
+    size_t head = kri_load_acquire(&r->head), count = kri_load_acquire(&r->tail) - head;
+    return count <= r->mask ? count : r->mask + 1;
+}
 
 #endif

@@ -74,6 +74,9 @@
 (check "the entry's frame" (repl-has "(:mended 6)"))
 
 ;; What the compiler says, and who uses what.
+(slime-eval '(swank:compile-string-for-emacs "(defun in-a-file (x)\n  (car 5))" "b.l" '((:position 70) (:line 12 1)) "/tmp/b.l" nil))
+(check "knows the place of what is compiled"
+       (equal (slime-eval '(swank:interactive-eval "(cddr (car (sys:definitions 'in-a-file)))")) "=> (\"/tmp/b.l\" 12)"))
 (let ((answer (slime-eval '(swank:compile-string-for-emacs "(defun calls-nothing (x) (no-such-function-here x))" "b.l" '((:position 7)) nil nil))))
   (check "notes an undefined function" (string-match "no-such-function-here" (plist-get (car (nth 1 answer)) :message)))
   (check "places the note" (equal (plist-get (car (nth 1 answer)) :location) '(:location (:buffer "b.l") (:offset 7 0) nil))))
