@@ -70,6 +70,7 @@ KR_BUILTIN(set_symbol_function, "lisp::%set-symbol-function", "(symbol function)
     }
     if (!kri_is_function(fn))
         kri_argument_error(w, 1, fn, KRI_E_ILLEGAL_FUNCTION);
+    kri_check_definable(w, s);
     kr_value old = kri_symbol_function(vm, s);
     kri_set_function(w, s, fn);
     kri_macro_changed(w, s, old, fn);

@@ -906,14 +906,9 @@ KR_BUILTIN(superequal, "superequal", "(obj1 obj2)",
     return w->vm->sym.t;
 }
 
-KR_BUILTIN(sxhash, "sxhash", "(obj)", "Return a number from 0 up for OBJ; objects that are EQUAL have the same.")
-{
-    return kri_fixnum((intptr_t)(kri_sxhash(w, argv[0]) >> 3));
-}
-
 const struct kri_builtin *const kri_builtins_sequence[] = {
     &length_def, &list_length_def, &elt_def, &setelt_def, &copy_seq_def, &copy_list__def, &subseq_def, &replace__def, &fill_def,
     &concatenate_def, &coerce_def, &make_sequence_def, &sequence_vector_def, &make_like_def, &make_class_def, &vector_end_def,
     &find_def, &position_def, &count_def, &remove__def, &delete__def, &substitute__def, &nsubstitute_def, &remove_duplicates_def,
-    &search__def, &mismatch_def, &superequal_def, &sxhash_def, NULL,
+    &search__def, &mismatch_def, &superequal_def, NULL,
 };

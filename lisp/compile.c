@@ -152,15 +152,21 @@ static kr_value compile_lambda(struct kri_worker *w, kr_value name, kr_value lam
 
 kr_value kri_compile_lambda(struct kri_worker *w, kr_value name, kr_value lambda) { return compile_lambda(w, name, lambda, false); }
 
-kr_value kri_compile_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value lambda_list, kr_value body)
+static kr_value compile_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value lambda_list, kr_value body, bool stepping)
 {
     struct kri_compiler c;
     kr_value source = kri_cons(w, w->vm->sym.lambda, kri_cons(w, lambda_list, body));
     kri_compiler_init(&c, w, source);
+    c.stepping = stepping;
     kr_value name = kri_keep(&c, kri_list(w, 2, kri_slot(&kri_metaclass_of(cls)->name), selector));
     struct kri_lambda l = {.name = name, .lambda_list = lambda_list, .body = body, .source = source, .method = true,
                            .method_class = cls, .block = KRI_LAMBDA_BLOCK, .block_name = selector};
     return kri_compiler_finish(&c, kri_analyse_lambda(&c, &l, source));
+}
+
+kr_value kri_compile_method(struct kri_worker *w, kr_value cls, kr_value selector, kr_value lambda_list, kr_value body)
+{
+    return compile_method(w, cls, selector, lambda_list, body, false);
 }
 
 /* A global function or macro outside any lexical scope: no wrapper is compiled. */
@@ -287,8 +293,18 @@ kr_value kri_macroexpand1(struct kri_worker *w, kr_value form, bool *expanded)
 
 /* ---- definitions ---- */
 
+void kri_check_definable(struct kri_worker *w, kr_value name)
+{
+    const struct kri_symbols *s = &w->vm->sym;
+    const kr_value essential[] = {s->quote, s->function, s->if_, s->let, s->let_star, s->progn, s->setq, s->cond, s->and, s->or, s->tagbody};
+    for (size_t i = 0; i < sizeof essential / sizeof *essential; i++)
+        if (kri_eq(name, essential[i]))
+            kri_error(w, KRI_E_ILLEGAL_FUNCTION, name, "a special form that the system's macros expand to cannot name a function of the program");
+}
+
 static kr_value define_function(struct kri_worker *w, kr_value name, kr_value fn)
 {
+    kri_check_definable(w, name);
     if (kri_is_nil(name))
         kri_error(w, KRI_E_NO_SYMBOL, name, "nil cannot name a function");
     kr_value doc = kri_code_of(fn)->documentation;
@@ -555,6 +571,16 @@ KR_BUILTIN(compile_stepping, "lisp::%compile-stepping", "(function)",
     return compile_lambda(w, name, source, true);
 }
 
+KR_BUILTIN(compile_stepping_method, "lisp::%compile-stepping-method", "(class selector function)",
+           "A version of FUNCTION, the method of CLASS for SELECTOR, whose forms call lisp::step-enter and lisp::step-exit; nil if its source is not kept.")
+{
+    kri_arg_class(w, argv, 0);
+    kr_value source = kri_is_function(argv[2]) ? kri_code_of(argv[2])->source : KRI_NIL;
+    if (!kri_is_cons(source) || !kri_is_cons(kri_cdr(source)) || kri_code_of(argv[2])->captures)
+        return KRI_NIL;
+    return compile_method(w, argv[0], argv[1], kri_car(kri_cdr(source)), kri_cdr(kri_cdr(source)), true);
+}
+
 KR_BUILTIN(no_block, "lisp::%no-block", "(kind name)",
            "Raise the error of a return-from or go (KIND) whose block or tag NAME does not exist around it.")
 {
@@ -664,7 +690,7 @@ KR_BUILTIN(open_code, "lisp::%open-code", "(&rest symbols)",
 
 const struct kri_builtin *const kri_builtins_compile[] = {
     &defun_def, &defmacro_def, &eval_def, &eval_in_def, &macroexpand_1_def, &macroexpand2_def, &macroexpand_def,
-    &compile_stepping_def, &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
+    &compile_stepping_def, &compile_stepping_method_def, &no_block_def, &special_form_p_def, &function_lambda_expression_def, &proclaim_def, &progv_def, &disassemble_def,
     &open_code_def,
     NULL,
 };

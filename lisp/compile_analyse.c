@@ -778,6 +778,8 @@ static struct kri_node *analyse_inline(struct kri_compiler *c, unsigned what, kr
 
 /* ---- forms ---- */
 
+static struct kri_node *special_form_still(struct kri_compiler *c, kr_value head, kr_value form, kr_value arguments);
+
 /* A call of HEAD, which names nothing yet. If it is a macro when the form is reached, evaluate the form then. */
 static struct kri_node *analyse_undefined(struct kri_compiler *c, kr_value head, kr_value form)
 {
@@ -811,7 +813,17 @@ static struct kri_node *analyse_form(struct kri_compiler *c, kr_value form, bool
         kri_error(c->w, kri_is_nil(head) ? KRI_E_UNDEFINED : kri_is_cons(head) ? KRI_E_LAMBDA_FORM : KRI_E_ILLEGAL_FUNCTION, head,
                   "at the head of the form");
     }
+    if (KRI_UNLIKELY(kri_eq(head, c->vm->sym.go) || kri_eq(head, c->vm->sym.block))) {
+        struct kri_node *n = special_form_still(c, head, form, arguments);
+        if (n)
+            return n;
+    }
     struct kri_scope *local = find_function(c, head);
+    if (KRI_UNLIKELY(c->stepping) && !local && kri_eq(head, c->vm->sym.send)) {
+        *again = true;
+        *expansion = kri_keep(c, kri_cons(c->w, kri_compiler_symbol(c, "STEP-SEND"), arguments));
+        return NULL;
+    }
     if (local && local->kind == KRI_SCOPE_MACRO) {
         *again = true;
         *expansion = kri_expand(c, local->value, form);
@@ -1242,31 +1254,52 @@ static struct kri_node *form_tagbody(struct kri_compiler *c, kr_value form, kr_v
     return kri_node_seal(body);
 }
 
+/* The tagbody around the form being analysed whose tag *INDEX is NAME, or NULL; *CROSSES: from there a function or cleanup lies between. */
+static struct kri_tagbody *find_tag(struct kri_compiler *c, kr_value name, uint32_t *index, bool *crosses)
+{
+    *crosses = false;
+    for (struct kri_scope *s = c->scope; s; s = s->up) {
+        if (s->kind == KRI_SCOPE_BARRIER)
+            *crosses = true;
+        if (s->kind != KRI_SCOPE_TAGBODY)
+            continue;
+        for (*index = 0; *index < s->tagbody->count; ++*index)
+            if (kri_eq(s->tagbody->tag[*index].name, name))
+                return s->tagbody;
+    }
+    return NULL;
+}
+
 static struct kri_node *form_go(struct kri_compiler *c, kr_value form, kr_value arguments)
 {
     arguments_between(c, form, 1, 1);
-    kr_value name = kri_car(arguments);
-    bool crosses = false;
-    for (struct kri_scope *s = c->scope; s; s = s->up) {
-        if (s->kind == KRI_SCOPE_BARRIER)
-            crosses = true;
-        if (s->kind != KRI_SCOPE_TAGBODY)
-            continue;
-        for (uint32_t i = 0; i < s->tagbody->count; i++) {
-            if (!kri_eq(s->tagbody->tag[i].name, name))
-                continue;
-            struct kri_node *g = kri_node_new(c, KRI_N_GO, 0);
-            g->u.tagbody = s->tagbody;
-            g->index = i;
-            g->x = crosses;
-            if (crosses) {
-                s->tagbody->real = s->tagbody->tag[i].remote = true;
-                note_use(c, &s->tagbody->identity);
-            }
-            return g;
-        }
+    uint32_t i;
+    bool crosses;
+    struct kri_tagbody *t = find_tag(c, kri_car(arguments), &i, &crosses);
+    if (!t)
+        return no_block(c, c->vm->sym.go, kri_car(arguments));
+    struct kri_node *g = kri_node_new(c, KRI_N_GO, 0);
+    g->u.tagbody = t;
+    g->index = i;
+    g->x = crosses;
+    if (crosses) {
+        t->real = t->tag[i].remote = true;
+        note_use(c, &t->identity);
     }
-    return no_block(c, c->vm->sym.go, name);
+    return g;
+}
+
+/* A program may have a function of its own called go or block, as EusLisp's may, while macros go on expanding to the special forms: go
+ * with a tag of a tagbody around it, and a block without a name or with one that no program can write, are theirs. */
+static struct kri_node *special_form_still(struct kri_compiler *c, kr_value head, kr_value form, kr_value arguments)
+{
+    uint32_t i;
+    bool crosses;
+    kr_value name = kri_is_cons(arguments) ? kri_car(arguments) : KRI_UNBOUND;
+    if (kri_eq(head, c->vm->sym.go))
+        return kri_is_cons(arguments) && kri_is_nil(kri_cdr(arguments)) && find_tag(c, name, &i, &crosses) ? form_go(c, form, arguments) : NULL;
+    bool unnamed = kri_is_nil(name) || (kri_is_symbol(name) && kri_is_nil(kri_slot(&kri_symbol_of(c->vm, name)->homepkg)));
+    return kri_eq(head, c->vm->sym.block) && unnamed ? form_block(c, form, arguments) : NULL;
 }
 
 static struct kri_node *form_catch(struct kri_compiler *c, kr_value form, kr_value arguments)

@@ -128,6 +128,7 @@ static bool is_instance(struct kr_vm *vm, const struct kri_cell *c)
     switch (c->cls) {
     case KRI_CLASS_ARRAY:
     case KRI_CLASS_PATHNAME:
+    case KRI_CLASS_COMPLEX:
         return true;
     default:
         return c->cls >= KRI_CLASS_BUILTIN_COUNT && info->element == KRI_ELEMENT_NONE && !kri_is_class(vm, kri_value_of(c));

@@ -639,7 +639,8 @@ static size_t collect(struct kri_worker *w, const struct view *v, kr_value out, 
     return n;
 }
 
-KR_BUILTIN(hash_entries, "lisp::%hash-entries", "(table)", "Return a vector of the keys and values of TABLE in turn, as at one moment.")
+KR_BUILTIN(hash_entries, "lisp::%hash-entries", "(table)",
+           "Return a vector of the keys and values of TABLE in turn, as at one moment, in the order in which they stand: as they came, unless the table's functions are the program's own.")
 {
     struct table *t = table_arg(w, argv, 0);
     for (unsigned tries = 0;; tries++) {
@@ -661,6 +662,15 @@ KR_BUILTIN(hash_entries, "lisp::%hash-entries", "(table)", "Return a vector of t
             }
         }
     }
+}
+
+KR_BUILTIN(hash_listing, "lisp::%hash-listing", "(table)",
+           "Return what %HASH-ENTRIES does in the order in which EusLisp's table would list it.")
+{
+    kr_value entries = hash_entries_fn(w, argc, argv);
+    struct table *t = table_arg(w, argv, 0);
+    struct view v = look(w, t);
+    return is_indexed(v.kind) ? kri_hash_order(w, entries, v.size, rehash_size(t)) : entries;
 }
 
 /* ---- for tables with functions of the program's own: lib/core/sequence.l searches, these note states and change ---- */
@@ -832,6 +842,6 @@ void kri_hash_table_clear_dead(struct kri_heap *heap, struct kri_cell *c)
 const struct kri_builtin *const kri_builtins_hash[] = {
     &gethash_def, &sethash_def, &remhash_def, &clrhash_def, &make_hash_table_def, &hash_table_p_def, &hash_table_test_def,
     &hash_table_weakness_def, &hash_places_def,
-    &hash_entries_def, &hash_look_def, &hash_place_def, &hash_same_def, &hash_crowded_def, &hash_extend_def,
+    &hash_entries_def, &hash_listing_def, &hash_look_def, &hash_place_def, &hash_same_def, &hash_crowded_def, &hash_extend_def,
     &hash_commit_def, &hash_install_def, &hash_adopt_def, NULL,
 };

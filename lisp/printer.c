@@ -378,6 +378,19 @@ static void print_princ(struct printer *p, kr_value v)
     p->escape = escape;
 }
 
+static kr_value send_name(struct kri_worker *w, void *arg) { return kri_send(w, *(kr_value *)arg, kri_keyword(w, "NAME"), 0, NULL); }
+
+/* The name of a propertied object: what it answers to :name, if its class has such a method that answers, or its property. */
+static kr_value name_of(struct printer *p, kr_value v)
+{
+    kr_value owner = KRI_NIL, selector = kri_keyword(p->w, "NAME"), name;
+    kr_value method = kri_find_method(p->w, kri_ptr(v)->cls, selector, &owner);
+    if (kri_is_nil(method) || kri_eq(owner, p->vm->classes[KRI_CLASS_PROPERTIED_OBJECT].object))
+        return kri_get(p->w, v, selector);
+    hand_over(p);
+    return kri_protect(p->w, send_name, &v, &name) ? name : KRI_NIL;
+}
+
 /* The part of #<...> behind the address that the built-in classes have. */
 static void print_particulars(struct printer *p, kr_value v)
 {
@@ -423,7 +436,7 @@ static void print_particulars(struct printer *p, kr_value v)
             print_princ(p, message);
         }
     } else if (kri_derivedp(vm, v, vm->classes[KRI_CLASS_PROPERTIED_OBJECT].object)) {
-        kr_value name = kri_get(p->w, v, kri_keyword(p->w, "NAME"));
+        kr_value name = name_of(p, v);
         if (!kri_is_nil(name)) {
             put(p, ' ');
             print_princ(p, name);

@@ -261,6 +261,8 @@ kr_value kri_make_package(struct kri_worker *w, const char *const *names /* NULL
 void kri_export(struct kri_worker *w, kr_value symbol, kr_value package);
 /* Make FN, a function, the definition of SYMBOL: every store into a function cell is this (lisp/native.h, N2). */
 void kri_set_function(struct kri_worker *w, kr_value symbol, kr_value fn);
+/* Raise if NAME is a special form that cannot be made anything else; go, block, catch and kin can. */
+void kri_check_definable(struct kri_worker *w, kr_value name);
 /* The same if OLD is its definition still: false if another thread has given it one meanwhile, which stays. */
 bool kri_replace_function(struct kri_worker *w, kr_value symbol, kr_value old, kr_value fn);
 static inline kr_value kri_symbol_function(struct kr_vm *vm, kr_value sym) { return kri_slot(&kri_symbol_of(vm, sym)->function); }
@@ -286,6 +288,9 @@ bool kri_equal(struct kri_worker *w, kr_value a, kr_value b);
 /* Are instances of class index CLS compared and copied slot by slot? Then *SLOTS says how many they have. */
 bool kri_has_parts(struct kri_worker *w, unsigned cls, size_t *slots);
 uintptr_t kri_sxhash(struct kri_worker *w, kr_value v);      /* equal values hash alike */
+/* ENTRIES of a table, key, value, key, value ... as they came, in the order in which a table of EusLisp with SIZE places, which doubles
+ * when it has more than SIZE / LOAD entries, would list them: a fresh vector, or ENTRIES. May-gc. */
+kr_value kri_hash_order(struct kri_worker *w, kr_value entries, size_t size, double load);
 /* The bytes of a number as the printer writes it, into BUFFER; returns the length needed. Bignums may be long. */
 size_t kri_print_float(struct kr_vm *vm, double d, bool shortest, char buffer[64]);
 kr_value kri_integer_to_string(struct kri_worker *w, kr_value n, int base);
