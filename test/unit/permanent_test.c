@@ -57,7 +57,8 @@ START_TEST(nothing_of_it_is_marked_freed_or_lost)
     struct world t;
     size_t cells = 0, again = 0;
 
-    open_world(&t, (struct kri_heap_config){.discipline = (enum kri_discipline)_i});
+    /* A limit of which the big vector is no eighth: beyond that nothing becomes permanent. */
+    open_world(&t, (struct kri_heap_config){.discipline = (enum kri_discipline)_i, .limit_bytes = 256 << 20});
     t.roots[0] = numbers(t.w, CONSES);
     struct kri_cell *big = kri_alloc(t.w, VECTOR, BIG, BIG); /* a mapping of its own */
     t.roots[1] = kri_value_of(big);
