@@ -104,7 +104,7 @@ CORE := $(addprefix lib/core/,sequence.l macros.l setf.l class.l condition.l str
 AUTO := $(sort $(wildcard lib/auto/*.l))
 # What stays bytecode: what waits for people, files and sockets, and what calls a function of the program's again and again, which costs
 # more from native code. The rest becomes native code.
-BYTECODE := $(addprefix lib/core/,sequence.l module.l debug.l autoload.l document.l introspect.l toplevel.l) \
+BYTECODE := $(addprefix lib/core/,module.l debug.l autoload.l document.l introspect.l toplevel.l) \
             $(filter-out $(addprefix lib/auto/,common.l coordinates.l loop.l structure.l),$(AUTO))
 BOOT := $(if $(ELF),build/release,$B)/karakuri-boot
 ifneq ($(ELF),)

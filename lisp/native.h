@@ -181,7 +181,7 @@ struct kri_native_source {
 /* Can the function whose bytecode C is become native, and is it worth it? */
 bool kri_native_can_compile(const struct kri_code *c);
 /* Is it worth it in the core? Not for what calls the functions it is given: those are mostly bytecode, and a call from native code into bytecode
- * costs more than one within bytecode. Nor for macros' expanders, which C calls with lists of arguments. */
+ * costs more than one within bytecode. */
 bool kri_native_pays_in_core(const struct kri_code *c);
 /* A vector of strings, a C file each. */
 kr_value kri_native_generate(struct kri_worker *w, const struct kri_native_source *s);

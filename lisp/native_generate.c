@@ -86,7 +86,7 @@ bool kri_native_pays_in_core(const struct kri_code *c)
         if (op == KRI_OP_CALL || op == KRI_OP_APPLY)
             return false;
     }
-    return !(c->flags & KRI_CODE_MACRO);
+    return true;
 }
 
 static bool is_fixed(const struct kri_code *c)
