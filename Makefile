@@ -184,7 +184,7 @@ test: WANTED := $(TEST_PACKAGES)
 test: packages
 	@$(MAKE) -j$$(nproc) all
 	sh test/run.sh $(MODE)
-check: WANTED := $(TEST_PACKAGES) $(CROSS_PACKAGES)
+check: WANTED := $(TEST_PACKAGES) $(CROSS_PACKAGES) $(if $(shell command -v emacs),,emacs-nox) slime
 check: packages
 	@$(MAKE) -j$$(nproc) all
 	AFTER_TEST=$(AFTER_TEST) sh test/check.sh

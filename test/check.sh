@@ -34,6 +34,7 @@ stage aarch64 env TEST_TIMEOUT=600 sh test/run.sh aarch64
 stage stress sh test/stress.sh build/release/karakuri 24
 stage hostile sh test/fuzz/hostile.sh build/release/karakuri
 stage fuzz sh test/fuzz/run.sh build/asan/karakuri 60 "${FUZZ_SEED:-1}"
+stage emacs sh -c 'sh test/slime.sh build/release/karakuri && echo "1 passed, 0 failed"'
 stage amalgamation sh -c 'sh test/amalgamation.sh release full && echo "1 passed, 0 failed"'
 stage packages sh test/deb.sh
 echo "$passed passed, $failed failed"
